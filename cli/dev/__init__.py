@@ -1,0 +1,1 @@
+"""`bringup dev`: the embedded default, started and supervised as child processes."""
