@@ -1,0 +1,1 @@
+"""Everything with a side effect: SSH, machines, records. Workflows know only `activities.signatures`."""

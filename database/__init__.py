@@ -1,0 +1,1 @@
+"""SQLAlchemy tables, queries and migrations; PostgreSQL only."""

@@ -1,0 +1,1 @@
+"""Types and rules without I/O. Imports nothing else of this project."""

@@ -1,0 +1,199 @@
+"""What workflows call: names, inputs and results of every activity. Import-light on purpose.
+
+Each Protocol is implemented by a class of this package that registers its methods under the same names.
+Inputs and results are small: bodies, logs and secrets are read by the activity, never passed through Temporal.
+"""
+
+from typing import Protocol
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+from temporalio import activity
+
+from domain.failures import FailureCard
+from domain.states import RunState
+
+
+class Message(BaseModel):
+    """Base of everything that goes through Temporal."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class OperationRef(Message):
+    operation_id: UUID
+
+
+class OperationOutline(Message):
+    """What the operation's workflow must know to fan out."""
+
+    action: str
+    tenant_id: str
+    cluster: str | None
+    runs: int
+    batches: int
+
+
+class BatchRef(Message):
+    """Runs number `batch * 500` and following of an operation."""
+
+    operation_id: UUID
+    batch: int
+
+
+class RunHeader(Message):
+    """One run of a batch. `subject` is the node's or the machine's id."""
+
+    run_id: UUID
+    operation_id: UUID
+    kind: str
+    subject: str
+    name: str
+    action: str
+    generation: int
+    tenant_id: str
+    cluster: str | None
+
+
+class BatchRuns(Message):
+    runs: list[RunHeader]
+
+
+class RunRef(Message):
+    run_id: UUID
+
+
+class DisplaceRequest(Message):
+    """Ask the workflow that holds this id to stop, and wait until it has."""
+
+    workflow_id: str
+    operation_id: UUID
+
+
+class RunEnd(Message):
+    """How a run ended other than by success."""
+
+    run_id: UUID
+    state: RunState
+    card: FailureCard | None = None
+
+
+class OperationEnd(Message):
+    state: RunState
+
+
+class Claimed(Message):
+    """The machine that this run may touch now, under `token`."""
+
+    machine_id: str
+    machine: str
+    address: str
+    token: int
+
+
+class MachineTask(Message):
+    """Something to do on a claimed machine."""
+
+    run_id: UUID
+    machine_id: str
+    token: int
+
+
+class StepHeader(Message):
+    """What the workflow must know of a step of the plan."""
+
+    position: int
+    name: str
+    uses: str
+    summary: str
+    timeout_seconds: int
+    attempts: int
+    backoff_seconds: int
+    has_check: bool
+    keep_going: bool
+
+
+class PlanOutline(Message):
+    digest: str
+    steps: list[StepHeader] = Field(max_length=500)
+
+
+class StepTask(Message):
+    """One attempt of one step. The attempt is counted by the workflow, never by Temporal's retries."""
+
+    run_id: UUID
+    machine_id: str
+    token: int
+    position: int
+    attempt: int
+
+
+class StepReport(Message):
+    outcome: str
+
+
+class CustodyTask(Message):
+    """Give a node's machine back. `card` says why it could not be handled, when it could not."""
+
+    run_id: UUID
+    machine_id: str
+    card: FailureCard | None = None
+
+
+class MachineEnd(Message):
+    """A machine's run ended: `card` is None when the machine is ready."""
+
+    run_id: UUID
+    machine_id: str
+    token: int
+    card: FailureCard | None = None
+
+
+class RecordActivities(Protocol):
+    """Bookkeeping in the database; short, idempotent, retried without end."""
+
+    @activity.defn(name="open_operation")
+    async def open_operation(self, ref: OperationRef) -> OperationOutline: ...
+
+    @activity.defn(name="load_batch")
+    async def load_batch(self, ref: BatchRef) -> BatchRuns: ...
+
+    @activity.defn(name="displace")
+    async def displace(self, request: DisplaceRequest) -> None: ...
+
+    @activity.defn(name="claim_machine")
+    async def claim_machine(self, ref: RunRef) -> Claimed: ...
+
+    @activity.defn(name="end_run")
+    async def end_run(self, end: RunEnd) -> None: ...
+
+    @activity.defn(name="end_operation")
+    async def end_operation(self, ref: OperationRef) -> OperationEnd: ...
+
+    @activity.defn(name="hand_over_machine")
+    async def hand_over_machine(self, task: CustodyTask) -> None: ...
+
+    @activity.defn(name="end_machine_run")
+    async def end_machine_run(self, end: MachineEnd) -> None: ...
+
+
+class MachineActivities(Protocol):
+    """Work on a machine over SSH or through its provider."""
+
+    @activity.defn(name="await_ssh")
+    async def await_ssh(self, task: MachineTask) -> None: ...
+
+    @activity.defn(name="make_plan")
+    async def make_plan(self, task: MachineTask) -> PlanOutline: ...
+
+    @activity.defn(name="run_step")
+    async def run_step(self, task: StepTask) -> StepReport: ...
+
+    @activity.defn(name="finish_node")
+    async def finish_node(self, task: MachineTask) -> None: ...
+
+    @activity.defn(name="reset_machine")
+    async def reset_machine(self, task: MachineTask) -> None: ...
+
+    @activity.defn(name="verify_machine")
+    async def verify_machine(self, task: MachineTask) -> None: ...

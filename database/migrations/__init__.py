@@ -1,0 +1,1 @@
+"""Alembic migrations; run them with `python -m database upgrade`."""

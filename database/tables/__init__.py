@@ -1,0 +1,38 @@
+"""All tables. Import them from here, so that the metadata is always whole."""
+
+from database.tables.base import Base
+from database.tables.capacity import Atom, Booking, Claim, QuotaRow, Reservation
+from database.tables.clusters import Cluster, Node, NodeArray
+from database.tables.events import Event, Outbox
+from database.tables.machines import Machine, MachineType, Pool, Site
+from database.tables.operations import LogChunk, Operation, PlanRow, Run, StepRun
+from database.tables.profiles import Profile, ProfileContentRow, ProfileVersion
+from database.tables.tenancy import Tenant, Token
+
+__all__ = [
+    "Atom",
+    "Base",
+    "Booking",
+    "Claim",
+    "Cluster",
+    "Event",
+    "LogChunk",
+    "Machine",
+    "MachineType",
+    "Node",
+    "NodeArray",
+    "Operation",
+    "Outbox",
+    "PlanRow",
+    "Pool",
+    "Profile",
+    "ProfileContentRow",
+    "ProfileVersion",
+    "QuotaRow",
+    "Reservation",
+    "Run",
+    "Site",
+    "StepRun",
+    "Tenant",
+    "Token",
+]

@@ -1,0 +1,35 @@
+"""Tenants and the tokens of their principals."""
+
+from datetime import datetime
+
+from sqlalchemy import DateTime, ForeignKey, LargeBinary, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from database.tables.base import Base, Created, Json, TenantId
+
+
+class Tenant(Base):
+    """A tenant; tenants form a tree."""
+
+    __tablename__ = "tenants"
+
+    id: Mapped[str] = mapped_column(String(128), primary_key=True)
+    parent_id: Mapped[str | None] = mapped_column(ForeignKey("tenants.id"))
+    created_at: Mapped[Created]
+
+
+class Token(Base):
+    """A token, stored only as the SHA-256 of its text."""
+
+    __tablename__ = "tokens"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"))
+    principal: Mapped[str] = mapped_column(String(128))
+    role: Mapped[str] = mapped_column(String(32))
+    scope: Mapped[Json] = mapped_column(default=dict)
+    hash: Mapped[bytes] = mapped_column(LargeBinary(32), unique=True)
+    created_at: Mapped[Created]
+    expires_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    revoked_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    last_used_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))

@@ -1,0 +1,130 @@
+"""What can go wrong, in classes, and the card that says so wherever a failure is shown."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class FailureClass(StrEnum):
+    """The design's failure classes; see POLICIES for what follows from each."""
+
+    CONNECT = "connect"
+    LOST_MACHINE = "lost-machine"
+    PROVIDER = "provider"
+    CAPACITY = "capacity"
+    QUOTA = "quota"
+    HOST_KEY = "host-key"
+    AUTH = "auth"
+    PRIVILEGE = "privilege"
+    VALIDATION = "validation"
+    HEALTH = "health"
+    NO_SPACE = "no-space"
+    TIMEOUT = "timeout"
+    EXIT = "exit"
+    SIGNAL = "signal"
+    CANCELLED = "cancelled"
+    SUPERSEDED = "superseded"
+    INTERNAL = "internal"
+
+
+class FailurePolicy(BaseModel):
+    """Whether the same attempt is tried again by itself, and what a person can do."""
+
+    model_config = ConfigDict(frozen=True)
+
+    retried: bool
+    action: str
+
+
+_P = FailurePolicy
+POLICIES: dict[FailureClass, FailurePolicy] = {
+    FailureClass.CONNECT: _P(
+        retried=True, action="Check that the machine is on and that its address and SSH port answer."
+    ),
+    FailureClass.LOST_MACHINE: _P(retried=True, action="Look at the machine's console; it went away."),
+    FailureClass.PROVIDER: _P(retried=True, action="Look at the provider's own message and state."),
+    FailureClass.CAPACITY: _P(retried=True, action="Add machines to the pool or wait until some are free."),
+    FailureClass.QUOTA: _P(retried=True, action="Ask the pool's owner for a larger quota."),
+    FailureClass.HOST_KEY: _P(
+        retried=False, action="The machine shows another host key: check who answers, then join it again."
+    ),
+    FailureClass.AUTH: _P(retried=False, action="Put the machine's key into the user's authorized_keys."),
+    FailureClass.PRIVILEGE: _P(retried=False, action="Give the SSH user root rights on the machine."),
+    FailureClass.VALIDATION: _P(retried=False, action="Correct the request or the profile."),
+    FailureClass.HEALTH: _P(retried=False, action="Have the machine looked at before it is used."),
+    FailureClass.NO_SPACE: _P(retried=False, action="Free disk space on the machine."),
+    FailureClass.TIMEOUT: _P(
+        retried=False, action="Read the step's log; raise timeoutSeconds if it only needs longer."
+    ),
+    FailureClass.EXIT: _P(
+        retried=False, action="Read the step's log and correct the profile or the machine."
+    ),
+    FailureClass.SIGNAL: _P(retried=False, action="Read the step's log; look for the kernel's OOM killer."),
+    FailureClass.CANCELLED: _P(retried=False, action="Start or retry the node when it is wanted again."),
+    FailureClass.SUPERSEDED: _P(retried=False, action="Nothing: a newer operation on this node took over."),
+    FailureClass.INTERNAL: _P(
+        retried=False, action="Report it with the workflow id; then retry the operation."
+    ),
+}
+
+# Bounded, so that a card fits into a Temporal failure, a table cell and a terminal.
+MESSAGE_LIMIT = 2_000
+STDERR_LIMIT = 4_096
+
+
+class FailureCard(BaseModel):
+    """One failure, said the same way in StatusMessage, operation, CLI and Temporal failure."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    failure_class: FailureClass
+    message: str = Field(min_length=1, max_length=MESSAGE_LIMIT)
+    step: str | None = None
+    attempt: int | None = None
+    exit_status: int | None = None
+    signal: int | None = None
+    stderr_tail: str = Field(default="", max_length=STDERR_LIMIT)
+    machine: str | None = None
+    first_seen: datetime
+    retryable: bool
+    action: str
+    workflow_id: str | None = None
+
+    def text(self) -> str:
+        """One line for people, e.g. `exit: step tune: exited 3: no such file. Read the step's log ...`."""
+        where = f"step {self.step}: " if self.step else ""
+        last = next((line.strip() for line in reversed(self.stderr_tail.splitlines()) if line.strip()), "")
+        tail = f" ({last[:200]})" if last else ""
+        return f"{self.failure_class}: {where}{self.message}{tail}. {self.action}"
+
+
+def failure_card(
+    failure_class: FailureClass,
+    message: str,
+    *,
+    seen: datetime,
+    step: str | None = None,
+    attempt: int | None = None,
+    exit_status: int | None = None,
+    signal: int | None = None,
+    stderr_tail: str = "",
+    machine: str | None = None,
+    workflow_id: str | None = None,
+) -> FailureCard:
+    """Makes a card within its bounds; what follows from the class is read from POLICIES."""
+    policy = POLICIES[failure_class]
+    return FailureCard(
+        failure_class=failure_class,
+        message=(message.strip() or f"failed with class {failure_class}")[:MESSAGE_LIMIT],
+        step=step,
+        attempt=attempt,
+        exit_status=exit_status,
+        signal=signal,
+        stderr_tail=stderr_tail[-STDERR_LIMIT:],
+        machine=machine,
+        first_seen=seen,
+        retryable=policy.retried,
+        action=policy.action,
+        workflow_id=workflow_id,
+    )
