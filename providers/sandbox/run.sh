@@ -1,0 +1,63 @@
+# Runs on the host: one turn of the loop is one boot of the machine, and the loop holds the machine's lock.
+# Arguments: NAME IP FOLDER VETH. Standard input is the machine's lock file, already locked by the starter, so
+# that whoever starts a machine knows that nobody else does.
+# Environment: GROUP (cgroup folder), BRIDGE, GATEWAY, PREFIX, TIME_NAMESPACE (yes or no), SSHD_OPTIONS, PATH.
+set -e
+NAME=$1 IP=$2 FOLDER=$3 VETH=$4
+umask 022
+HERE=$(cd "${0%/*}" && pwd)
+export HERE
+exec 9<&0 </dev/null
+trap '' HUP INT TERM PIPE
+cd "$FOLDER"
+
+MAC=$(printf '02:70:%02x:%02x:%02x:%02x' $(echo "$IP" | tr . ' '))
+# Every id this host has, each mapped to itself.
+MAP=$(while read -r first _ count; do echo "$first $first $count"; done </proc/self/uid_map)
+
+boot() {
+  mkdir -p "$GROUP"
+  # Folders that the last boot left behind, or its steps would be found again.
+  find "$GROUP" -mindepth 1 -depth -type d -exec rmdir {} +
+  rm -f go pid1 booted
+  mkfifo -m 600 go
+  cat /proc/sys/kernel/random/uuid >boot_id
+  clock=
+  if [ "$TIME_NAMESPACE" = yes ]; then
+    read -r up _ </proc/uptime
+    clock="--time --boottime -${up%.*}"
+  fi
+  # Read and write, so that neither opening nor writing can block when the other side has died.
+  exec 8<>go
+  (
+    exec 8>&- 9>&-
+    echo 0 >"$GROUP/cgroup.procs"
+    # Every helper below is this machine's: killed with its cgroup.
+    exec unshare --mount $clock --fork sh "$HERE/outer.sh" "$NAME" "$IP"
+  ) &
+  unshare_pid=$!
+  until [ -e pid1 ]; do
+    kill -0 "$unshare_pid" 2>/dev/null || return 1
+    sleep 0.01
+  done
+  read -r pid1 <pid1
+  for kind in uid gid; do printf '%s\n' "$MAP" >"/proc/$pid1/${kind}_map" || return 1; done
+  ip link del "$VETH" 2>/dev/null || :
+  ip link add "$VETH" type veth peer name eth0 address "$MAC" netns "$pid1" || return 1
+  ip link set "$VETH" master "$BRIDGE" up || return 1
+  echo >&8
+}
+
+while [ ! -e stop ]; do
+  if ! boot; then
+    echo "boot failed" >&2
+    echo 1 2>/dev/null >"$GROUP/cgroup.kill" || :
+    exit 1
+  fi
+  status=0
+  wait "$unshare_pid" || status=$?
+  exec 8>&-
+  echo "$(date +%s) $status" >>boots
+  # 129: restart, 130: halt or power off (both from reboot(2) inside), 137: killed, 1: init failed.
+  [ "$status" = 129 ] || exit 0
+done
