@@ -1,7 +1,7 @@
 """What workflows call: names, inputs and results of every activity. Import-light on purpose.
 
 Each Protocol is implemented by a class of this package that registers its methods under the same names.
-Inputs and results are small: bodies, logs and secrets are read by the activity, never passed through Temporal.
+Inputs and results are small: bodies, logs and secrets are read by the activity, never passed on.
 """
 
 from typing import Protocol
@@ -186,9 +186,6 @@ class MachineActivities(Protocol):
     @activity.defn(name="make_plan")
     async def make_plan(self, task: MachineTask) -> PlanOutline: ...
 
-    @activity.defn(name="run_step")
-    async def run_step(self, task: StepTask) -> StepReport: ...
-
     @activity.defn(name="finish_node")
     async def finish_node(self, task: MachineTask) -> None: ...
 
@@ -197,3 +194,10 @@ class MachineActivities(Protocol):
 
     @activity.defn(name="verify_machine")
     async def verify_machine(self, task: MachineTask) -> None: ...
+
+
+class StepActivities(Protocol):
+    """The steps themselves."""
+
+    @activity.defn(name="run_step")
+    async def run_step(self, task: StepTask) -> StepReport: ...

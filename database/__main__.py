@@ -29,7 +29,7 @@ def write_private(path: Path, text: str) -> None:
 
 async def bootstrap(tenant: str, principal: str, role: Role, token: str) -> str:
     """Makes tenant, builtin profiles and token unless they are there; `token` is kept when it is valid."""
-    database = Database(DatabaseSettings().url, pool_size=1)  # type: ignore[call-arg]  # from the environment
+    database = Database(DatabaseSettings().url, pool_size=1)
     try:
         async with database.begin() as session:
             await session.execute(insert(Tenant).values(id=tenant).on_conflict_do_nothing())
@@ -65,7 +65,7 @@ def main() -> None:
     """Runs one command; errors go to standard error, exit status 1."""
     arguments = parser().parse_args()
     if arguments.command == "upgrade":
-        owner = OwnerSettings()  # type: ignore[call-arg]  # from the environment
+        owner = OwnerSettings()
         asyncio.run(upgrade(owner.owner_url, owner.app_role))
         return
     path: Path = arguments.token_file

@@ -111,11 +111,9 @@ async def close_operation(session: AsyncSession, operation_id: uuid.UUID) -> Run
     if operation.ended_at is not None:
         return RunState(operation.state)
     counts = {
-        RunState(row.state): row.count
-        for row in await session.execute(
-            select(Run.state, func.count().label("count"))
-            .where(Run.operation_id == operation_id)
-            .group_by(Run.state)
+        RunState(state): count
+        for state, count in await session.execute(
+            select(Run.state, func.count()).where(Run.operation_id == operation_id).group_by(Run.state)
         )
     }
     if any(state not in FINAL_RUN_STATES for state in counts):

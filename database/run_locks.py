@@ -1,0 +1,34 @@
+"""Whether a run may still write: it has not ended, and its node has not moved on. Generations decide."""
+
+import uuid
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from database.tables import Node, Run
+from domain.states import FINAL_RUN_STATES, RunState
+
+
+class SupersededError(Exception):
+    """The run is no longer wanted: it has ended, or the node has moved on to a newer generation."""
+
+
+async def lock_live_run(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, Node | None]:
+    """The run and its node, locked (node first), when the run may still write.
+
+    Raises SupersededError when it may not.
+    """
+    run = (await session.execute(select(Run).where(Run.id == run_id))).scalar_one()
+    node = None
+    if run.node_id is not None:
+        node = (
+            await session.execute(select(Node).where(Node.id == run.node_id).with_for_update())
+        ).scalar_one()
+    await session.refresh(run, with_for_update=True)
+    if RunState(run.state) in FINAL_RUN_STATES:
+        raise SupersededError(f"this run of {run.name} has already ended: {run.state}")
+    if node is not None and node.generation != run.generation:
+        raise SupersededError(
+            f"node {node.name} has moved on: generation {node.generation}, this run was for {run.generation}"
+        )
+    return run, node
