@@ -5,9 +5,10 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from providers.sandbox.host import wait_until
+from providers.sandbox.host import CommandError, wait_until
 
 _RMDIR_SECONDS = 5.0
+_END_SECONDS = 10.0
 #: No such folder; or it was removed while its file was being read.
 _GONE = (errno.ENOENT, errno.ENODEV)
 
@@ -45,6 +46,13 @@ def kill(group: Path) -> None:
 def remove(group: Path) -> bool:
     """Remove the group's folders; False when that does not succeed because something still runs there."""
     return wait_until(lambda: _removed(group), _RMDIR_SECONDS)
+
+
+def end(group: Path) -> None:
+    """End everything in the group and remove it; raises CommandError if something will not end."""
+    kill(group)
+    if not (wait_until(lambda: not populated(group), _END_SECONDS) and remove(group)):
+        raise CommandError(f"processes in {group} do not end; look at the cgroup.procs below it")
 
 
 def _removed(group: Path) -> bool:

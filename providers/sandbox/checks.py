@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from providers.sandbox import cgroups
+from providers.sandbox import cgroups, disk
 from providers.sandbox.host import COMMAND_PATH, CommandError, command
 
 _PACKAGES = {
@@ -111,10 +111,10 @@ def _links() -> list[str]:
 
 def _overlay(directory: Path) -> list[str]:
     place = directory.resolve()
-    if any(character in str(place) for character in ",:\\\n"):
-        return [
-            f"The path {place} has a comma, colon or backslash, which overlay refuses: use another --data-dir."
-        ]
+    try:
+        disk.check_path(place)
+    except CommandError as error:
+        return [f"{str(error).capitalize()}."]
     while not place.is_dir():
         place = place.parent
     try:
@@ -132,8 +132,8 @@ def _overlay(directory: Path) -> list[str]:
     except (CommandError, OSError) as error:
         kind = command("stat", "-f", "-c", "%T", str(place)).strip()
         return [
-            f"Disks of machines cannot lie in {directory} ({kind}; {_last_line(error)}): overlay refuses that "
-            "file system, often because it is an overlay itself; use another --data-dir, on ext4, xfs or tmpfs."
+            f"Disks of machines cannot lie in {directory} ({kind}; {_last_line(error)}): overlay refuses "
+            "that file system, often because it is an overlay itself; use another --data-dir, on ext4 or xfs."
         ]
     return []
 

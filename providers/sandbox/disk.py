@@ -10,7 +10,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from providers.sandbox.host import command
+from providers.sandbox.host import CommandError, command
 
 HOST_KEY = "ssh_host_ed25519_key"
 _OPAQUE = "trusted.overlay.opaque"
@@ -46,15 +46,9 @@ def seed(upper: Path, name: str, address: str, authorized_key: str) -> str:
     upper.mkdir(mode=0o755)
     upper.chmod(0o755)
     _folder(upper, Path("/etc/ssh"))
-    for path in Path("/etc/ssh").glob("ssh_host_*"):
-        hide(upper, path)
-    for path in _ABSENT:
-        hide(upper, path)
     for path in _EMPTY:
         _empty(upper, path)
     key = upper / "etc/ssh" / HOST_KEY
-    key.unlink(missing_ok=True)
-    Path(f"{key}.pub").unlink(missing_ok=True)
     command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(key))
     hosts = f"127.0.0.1 localhost\n{address} {name}\n::1 localhost ip6-localhost ip6-loopback\n"
     _write(upper, "/etc/hostname", f"{name}\n")
@@ -72,6 +66,23 @@ def seed(upper: Path, name: str, address: str, authorized_key: str) -> str:
     _power_commands(upper)
     # Type and key only: the comment is no part of it.
     return " ".join(Path(f"{key}.pub").read_text().split()[:2])
+
+
+def check_path(directory: Path) -> None:
+    """Refuse, with a CommandError, a site's directory that could not be named in overlay's mount options."""
+    if any(character in str(directory) for character in ",:\\\n"):
+        raise CommandError(
+            f"the path {directory} has a comma, colon or backslash, which overlay refuses: use another one"
+        )
+
+
+def hide_host(upper: Path, extra: list[Path]) -> None:
+    """Hide what no machine may see of this host: its host keys, its password backups, and the extra paths.
+
+    For every start, since the host may have got new ones since the disk was made.
+    """
+    for path in [*_ABSENT, *Path("/etc/ssh").glob("ssh_host_*"), *extra]:
+        hide(upper, path)
 
 
 def hide(upper: Path, path: Path) -> None:

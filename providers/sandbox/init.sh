@@ -15,7 +15,6 @@ host=$(stat -c %d /)
 # Onto itself: else pivot_root refuses in a user namespace.
 mount --rbind root root
 cd root
-hostname "$NAME"
 
 ip link set lo up
 ip addr add "$IP/$PREFIX" dev eth0
@@ -69,10 +68,14 @@ cd /
 [ "$(stat -c %d /)" != "$host" ]
 echo yes >&7
 exec 7>&-
+# The disk's name counts, as on any machine; a broken one must not keep it from starting.
+read -r name </etc/hostname || name=$NAME
+hostname "$name" || hostname "$NAME"
 
 # A shell around sshd, not sshd itself: killing sshd then costs 0.2 s, not the machine; and it reaps orphans.
 exec setpriv --bounding-set -mknod,-sys_module,-sys_rawio,-sys_time,-syslog \
   env -i container=bringup PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
   sh -c 'trap "" TERM HUP INT PIPE
+    sysctl -q --system >/dev/null 2>&1
     while :; do /usr/sbin/sshd -D -e -f /etc/ssh/sshd_bringup "$@"; sleep 0.2; done' init $SSHD_OPTIONS \
   </dev/null >>/var/log/console 2>&1

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-from providers.sandbox.host import command
+from providers.sandbox.host import CommandError, command
 
 #: Sites take their ranges from here: inside 10/8, away from the low numbers that people tend to use.
 _POOL = IPv4Network("10.64.0.0/10")
@@ -41,10 +41,15 @@ def choose_subnet(seed: str, used: list[IPv4Network]) -> IPv4Network | None:
     return None
 
 
+def exists(name: str) -> bool:
+    """Say whether this host has an interface of that name."""
+    return Path(f"/sys/class/net/{name}").exists()
+
+
 def ensure_bridge(name: str, subnet: IPv4Network) -> None:
     """Make the bridge, give it the first address of the range, switch it on; all of it may exist already."""
     gateway = subnet[1]
-    if not Path(f"/sys/class/net/{name}").exists():
+    if not exists(name):
         # A fixed address: else a bridge takes its ports' lowest one, and changes it as machines come and go.
         hardware = "02:70:" + ":".join(f"{byte:02x}" for byte in gateway.packed)
         command("ip", "link", "add", name, "address", hardware, "type", "bridge")
@@ -57,18 +62,18 @@ def ensure_bridge(name: str, subnet: IPv4Network) -> None:
 
 def attach(bridge: str, port: str) -> None:
     """Put a running machine's host end back on the bridge, where there is such an end."""
-    if Path(f"/sys/class/net/{port}").exists():
+    if exists(port):
         command("ip", "link", "set", port, "master", bridge, "up")
 
 
 def remove_link(name: str) -> None:
     """Remove an interface of ours, if it is there."""
-    if Path(f"/sys/class/net/{name}").exists():
+    if exists(name):
         try:
             command("ip", "link", "del", name)
-        except Exception:
+        except CommandError:
             # It may have vanished by itself, with the network namespace its other end was in.
-            if Path(f"/sys/class/net/{name}").exists():
+            if exists(name):
                 raise
 
 

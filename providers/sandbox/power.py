@@ -22,9 +22,9 @@ _LOG_LINES = 8
 class PowerSwitch:
     """The switch of one machine.
 
-    Two locks, both files in the machine's folder: ``control`` belongs to whoever is changing the power, ``lock``
-    to the loop of a running machine (run.sh) and to nobody else. A machine can outlive a killed loop; the cgroup
-    tells. Methods ending in ``_now`` expect the caller to hold control.
+    Two locks, both files in the machine's folder: ``control`` belongs to whoever is changing the power,
+    ``lock`` to the loop of a running machine (run.sh) and to nobody else. A machine can outlive a killed
+    loop; the cgroup tells. Methods ending in ``_now`` expect the caller to hold control.
     """
 
     folder: Path

@@ -13,7 +13,8 @@ cd "$FOLDER"
 
 MAC=$(printf '02:70:%02x:%02x:%02x:%02x' $(echo "$IP" | tr . ' '))
 # Every id this host has, each mapped to itself.
-MAP=$(while read -r first _ count; do echo "$first $first $count"; done </proc/self/uid_map)
+UID_MAP=$(while read -r first _ count; do echo "$first $first $count"; done </proc/self/uid_map)
+GID_MAP=$(while read -r first _ count; do echo "$first $first $count"; done </proc/self/gid_map)
 
 boot() {
   mkdir -p "$GROUP"
@@ -41,7 +42,8 @@ boot() {
     sleep 0.01
   done
   read -r pid1 <pid1
-  for kind in uid gid; do printf '%s\n' "$MAP" >"/proc/$pid1/${kind}_map" || return 1; done
+  printf '%s\n' "$UID_MAP" >"/proc/$pid1/uid_map" || return 1
+  printf '%s\n' "$GID_MAP" >"/proc/$pid1/gid_map" || return 1
   ip link del "$VETH" 2>/dev/null || :
   ip link add "$VETH" type veth peer name eth0 address "$MAC" netns "$pid1" || return 1
   ip link set "$VETH" master "$BRIDGE" up || return 1

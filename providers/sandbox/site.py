@@ -1,113 +1,111 @@
 """A site: one directory, and the machines on one private bridge that it describes."""
 
-import hashlib
 import os
-import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cached_property
-from ipaddress import IPv4Network
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from providers.base import PowerState, ProviderError
-from providers.sandbox import cgroups, disk, network
-from providers.sandbox.host import CommandError, command, locked
+from providers.sandbox import cgroups, disk, features, network
+from providers.sandbox.host import CommandError, locked
+from providers.sandbox.layout import NAME_PATTERN, SiteLayout, is_name
 from providers.sandbox.machine import SandboxMachine
 from providers.sandbox.power import PowerSwitch
-from providers.sandbox.records import read_json, write_json
+from providers.sandbox.records import write_json
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 #: Colon-separated absolute paths that machines must not see, beside the site and the home directories.
 MASK_VARIABLE = "BRINGUP_SANDBOX_MASK"
-_FIRST_NUMBER = 2  # of the addresses in the range; 1 is the bridge
+_WORKERS = 16
 
 
 class SandboxSite:
     """The machines of one directory.
 
-    Safe to use from several threads and processes at once. Every method raises ProviderError. What must not clash
-    on one host (bridge, interfaces, cgroup folder) is named after the directory's path, so two sites never meet.
+    Safe to use from several threads and processes at once. Every method raises ProviderError.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
-        digest = self._digest("")
-        self.bridge = f"bu{digest[:10]}"
-        self._machines = self.directory / "machines"
+        self._layout = SiteLayout(self.directory)
 
     # The site
 
     def open(self) -> None:
-        """Prepare the host: bridge, cgroup folder, address range, key pair. May be repeated at any time."""
+        """Prepare the host: bridge, cgroup folder, address range, key pair. May be repeated at any time.
+
+        What BRINGUP_SANDBOX_MASK names is remembered, so that later starts hide it as well.
+        """
         with self._errors():
-            if any(character in str(self.directory) for character in ",:\\\n"):
-                raise CommandError("the path must not contain a comma, colon, backslash or line end")
-            self._machines.mkdir(mode=0o700, parents=True, exist_ok=True)
+            disk.check_path(self.directory)
+            self._layout.machines.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.directory.chmod(0o700)
-            with locked(self.directory / "lock"):
-                subnet = self._claim_subnet()
-                self._make_client_key()
-                self._cgroup.mkdir(exist_ok=True)
-                network.ensure_bridge(self.bridge, subnet)
-                for name in self._names():
-                    network.attach(self.bridge, self._switch(name).port)
+            with locked(self._layout.lock):
+                subnet = self._layout.claim(_masks_of_environment())
+                self._layout.make_client_key()
+                self._layout.cgroup.mkdir(exist_ok=True)
+                network.ensure_bridge(self._layout.bridge, subnet)
+                for name in self._layout.names():
+                    network.attach(self._layout.bridge, self._layout.port(name))
 
     def close(self) -> None:
-        """Switch every machine off and take the bridge and the cgroup folder away; the disks stay."""
-        with self._errors():
-            if not self.directory.is_dir():
-                return
-            with locked(self.directory / "lock"):
-                for name in self._names():
-                    self.power_off(name)
-                if not cgroups.remove(self._cgroup):
-                    raise CommandError(f"the cgroup {self._cgroup} cannot be removed")
-                network.remove_link(self.bridge)
+        """Switch every machine off and take the bridge and the cgroup folder away; the disks stay.
+
+        Works without the directory too, for a site whose directory was deleted under its running machines.
+        """
+        with self._errors(), ExitStack() as stack:
+            if self.directory.is_dir():
+                stack.enter_context(locked(self._layout.lock))
+            # The bridge first: without it no machine starts any more.
+            network.remove_link(self._layout.bridge)
+            with ThreadPoolExecutor(_WORKERS) as pool:
+                list(pool.map(self.power_off, self._layout.names()))
+            cgroups.end(self._layout.cgroup)
 
     # Machines
 
     def machines(self) -> list[SandboxMachine]:
         """Return all machines, by name (numbers in names count as numbers)."""
-        return [self.machine(name) for name in self._names()]
+        return [self.machine(name) for name in self._layout.names()]
 
     def machine(self, name: str) -> SandboxMachine:
         """Return one machine as it is now."""
-        folder = self._folder(name)
+        folder = self._layout.folder(name)
+        boot_id = folder / "boot_id"
         with self._errors(name):
             return SandboxMachine(
                 name=name,
-                address=self._address(name),
+                address=self._layout.address(name),
                 host_key=(folder / "host_key.pub").read_text().strip(),
-                key_file=self.directory / "ssh/id_ed25519",
-                boot_id=self._boot_id(folder),
+                key_file=self._layout.client_key,
+                boot_id=boot_id.read_text().strip() if boot_id.exists() else None,
             )
 
     def create(self, name: str) -> SandboxMachine:
         """Make a new machine, switched off. The site must have been opened once."""
-        if not _NAME.fullmatch(name):
-            raise ProviderError(f"sandbox://{name}", f"a machine's name must match {_NAME.pattern}")
-        with self._errors(name), locked(self.directory / "lock"):
-            if name in self._names():
+        if not is_name(name):
+            raise ProviderError(f"sandbox://{name}", f"a machine's name must match {NAME_PATTERN.pattern}")
+        with self._errors(name), locked(self._layout.lock):
+            if name in self._layout.names():
                 raise CommandError("a machine of that name exists already")
-            folder = self._machines / name
             # Built aside: a folder with its final name is a complete machine. Dots cannot be in a name.
-            draft = self._machines / f"{name}.new"
+            draft = self._layout.machines / f"{name}.new"
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(mode=0o700)
-            number = self._free_number()
+            number = self._layout.free_number()
             write_json(draft / "machine.json", {"name": name, "number": number})
-            self._write_disk(draft, name, str(self._subnet()[number]))
-            draft.rename(folder)
+            self._write_disk(draft, name, str(self._layout.subnet()[number]))
+            draft.rename(self._layout.machines / name)
         return self.machine(name)
 
     def destroy(self, name: str) -> None:
         """Switch a machine off and delete it with its disk."""
-        folder = self._folder(name)
-        with self._errors(name), locked(self.directory / "lock"), self._switch(name).control():
-            self._switch(name).stop_now()
+        folder, switch = self._layout.folder(name), self._switch(name)
+        with self._errors(name), locked(self._layout.lock), switch.control():
+            switch.stop_now()
             # Renamed first: a half deleted machine must not be seen as one.
-            trash = self._machines / f"{name}.old"
+            trash = folder.with_name(f"{name}.old")
             shutil.rmtree(trash, ignore_errors=True)
             folder.rename(trash)
             shutil.rmtree(trash)
@@ -115,39 +113,39 @@ class SandboxSite:
     # Power
 
     def power_on(self, name: str) -> None:
-        """Switch a machine on; returns once it boots, some 50 ms before it answers SSH."""
-        self._folder(name)
-        with self._errors(name), self._switch(name).control():
-            self._start(name)
+        """Switch a machine on; returns once it boots, some 50 ms before it answers SSH.
+
+        One that runs already is left alone, unless the process that brings it back from a reboot was killed:
+        then it is power cycled.
+        """
+        with self._power(name) as switch:
+            self._start(name, switch)
 
     def power_off(self, name: str) -> None:
         """Switch a machine off, hard; on return no process, mount, interface or cgroup of it is left."""
-        self._folder(name)
-        with self._errors(name), self._switch(name).control():
-            self._switch(name).stop_now()
+        with self._power(name) as switch:
+            switch.stop_now()
 
     def reboot(self, name: str) -> None:
         """Reset a machine, hard; one that is off is switched on."""
-        self._folder(name)
-        with self._errors(name), self._switch(name).control():
-            self._switch(name).stop_now()
-            self._start(name)
+        with self._power(name) as switch:
+            switch.stop_now()
+            self._start(name, switch)
 
     def power_state(self, name: str) -> PowerState:
         """Say whether a machine is on; unknown while that is being changed."""
-        self._folder(name)
+        self._layout.folder(name)
         with self._errors(name):
             return self._switch(name).state()
 
     def reimage(self, name: str) -> str:
         """Give a machine an empty disk and a new host key, and switch it on; returns the public key."""
-        folder = self._folder(name)
-        with self._errors(name), self._switch(name).control():
+        with self._power(name) as switch:
             # Left behind by a crash half way, the mark makes the next start do it again.
-            (folder / "reimaging").touch()
-            self._switch(name).stop_now()
-            self._start(name)
-            return (folder / "host_key.pub").read_text().strip()
+            (switch.folder / "reimaging").touch()
+            switch.stop_now()
+            self._start(name, switch)
+            return (switch.folder / "host_key.pub").read_text().strip()
 
     def log_tail(self, name: str) -> str:
         """Return the last lines of a machine's boot log."""
@@ -155,27 +153,26 @@ class SandboxSite:
 
     # Parts
 
-    def _start(self, name: str) -> None:
-        folder, switch = self._folder(name), self._switch(name)
-        if not Path(f"/sys/class/net/{self.bridge}").exists():
+    def _start(self, name: str, switch: PowerSwitch) -> None:
+        folder, bridge = switch.folder, self._layout.bridge
+        if not network.exists(bridge):
             raise CommandError("the site is closed; open it first")
         if switch.runs_now():
             return
         switch.stop_now()
+        address, subnet = self._layout.address(name), self._layout.subnet()
         if (folder / "reimaging").exists():
-            self._write_disk(folder, name, self._address(name))
+            self._write_disk(folder, name, address)
             (folder / "reimaging").unlink()
-        for path in self._masks():
-            disk.hide(folder / "up", path)
-        subnet = self._subnet()
+        disk.hide_host(folder / "up", [*self._layout.masks(), *_masks_of_environment()])
         switch.start_now(
-            [name, self._address(name), str(folder), switch.port],
+            [name, address, str(folder), switch.port],
             {
-                "BRIDGE": self.bridge,
+                "BRIDGE": bridge,
                 "GATEWAY": str(subnet[1]),
                 "PREFIX": str(subnet.prefixlen),
-                "TIME_NAMESPACE": "yes" if self._has_time_namespace else "no",
-                "SSHD_OPTIONS": self._sshd_options,
+                "TIME_NAMESPACE": "yes" if features.has_time_namespace() else "no",
+                "SSHD_OPTIONS": features.sshd_options(),
             },
         )
 
@@ -184,121 +181,21 @@ class SandboxSite:
             shutil.rmtree(folder / part, ignore_errors=True)
         (folder / "wk").mkdir()
         (folder / "root").mkdir(exist_ok=True)
-        key = (self.directory / "ssh/id_ed25519.pub").read_text().strip()
+        key = self._layout.client_key.with_suffix(".pub").read_text().strip()
         host_key = disk.seed(folder / "up", name, address, key)
         (folder / "host_key.pub").write_text(f"{host_key}\n")
 
-    def _masks(self) -> list[Path]:
-        extra = [Path(text) for text in os.environ.get(MASK_VARIABLE, "").split(":") if text]
-        for path in extra:
-            if not path.is_absolute() or path.resolve() == Path("/"):
-                raise CommandError(f"{MASK_VARIABLE} has '{path}', which is not an absolute path below /")
-        return [self.directory, *extra]
-
-    def _claim_subnet(self) -> IPv4Network:
-        record = self.directory / "site.json"
-        used = network.networks_in_use(except_device=self.bridge)
-        if record.exists():
-            subnet = self._subnet()
-            clash = next((network for network in used if network.overlaps(subnet)), None)
-            if clash:
-                raise CommandError(
-                    f"its address range {subnet} is in use on this host now ({clash}): "
-                    f"free it, or remove {self.directory} to start a new site"
-                )
-            return subnet
-        chosen = network.choose_subnet(str(self.directory), used)
-        if chosen is None:
-            raise CommandError("no free address range is left in 10.64.0.0/10")
-        names = {"bridge": self.bridge, "subnet": str(chosen), "cgroup": str(self._cgroup)}
-        write_json(record, names)
-        return chosen
-
-    def _make_client_key(self) -> None:
-        folder = self.directory / "ssh"
-        if (folder / "id_ed25519.pub").exists():
-            return
-        folder.mkdir(mode=0o700, exist_ok=True)
-        (folder / "id_ed25519").unlink(missing_ok=True)
-        path = str(folder / "id_ed25519")
-        command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bringup sandbox", "-f", path)
-
-    def _subnet(self) -> IPv4Network:
-        try:
-            return IPv4Network(str(read_json(self.directory / "site.json")["subnet"]))
-        except FileNotFoundError as error:
-            raise CommandError("this is not a site yet; open it first") from error
-
-    def _address(self, name: str) -> str:
-        return str(self._subnet()[self._number(name)])
-
-    def _number(self, name: str) -> int:
-        number = read_json(self._machines / name / "machine.json")["number"]
-        assert isinstance(number, int)
-        return number
-
-    def _free_number(self) -> int:
-        taken = {self._number(name) for name in self._names()}
-        last = self._subnet().num_addresses - 2
-        free = next((number for number in range(_FIRST_NUMBER, last + 1) if number not in taken), None)
-        if free is None:
-            raise CommandError("the site's address range is full")
-        return free
-
-    def _names(self) -> list[str]:
-        if not self._machines.is_dir():
-            return []
-        names = [path.name for path in self._machines.iterdir() if _NAME.fullmatch(path.name)]
-        return sorted(names, key=_natural)
-
-    def _folder(self, name: str) -> Path:
-        if not _NAME.fullmatch(name) or not (self._machines / name).is_dir():
-            raise ProviderError(f"sandbox://{name}", f"there is no such machine in {self.directory}")
-        return self._machines / name
-
     def _switch(self, name: str) -> PowerSwitch:
-        port = f"bv{self._digest(name)[:12]}"
-        return PowerSwitch(folder=self._machines / name, group=self._cgroup / name, port=port)
+        layout = self._layout
+        return PowerSwitch(folder=layout.machines / name, group=layout.cgroup / name, port=layout.port(name))
 
-    @staticmethod
-    def _boot_id(folder: Path) -> str | None:
-        try:
-            return (folder / "boot_id").read_text().strip()
-        except FileNotFoundError:
-            return None
-
-    def _digest(self, name: str) -> str:
-        return hashlib.sha256(f"{self.directory}\n{name}".encode()).hexdigest()
-
-    @cached_property
-    def _cgroup(self) -> Path:
-        root = cgroups.cgroup2_root()
-        if root is None:
-            raise CommandError(
-                "this host has no cgroup2 tree mounted: mount -t cgroup2 cgroup2 /sys/fs/cgroup"
-            )
-        return root / f"bringup-{self._digest('')[:10]}"
-
-    @cached_property
-    def _has_time_namespace(self) -> bool:
-        # Needs a right (CAP_SYS_TIME) that containers lack; without it a machine shows the host's uptime.
-        try:
-            command("unshare", "--time", "--boottime", "-1", "--fork", "true")
-        except CommandError:
-            return False
-        return True
-
-    @cached_property
-    def _sshd_options(self) -> str:
-        # From 9.8 on sshd shuts out addresses that probe often, which is what waiting for a machine looks like;
-        # before, it does not know the option.
-        option = "PerSourcePenalties=no"
-        key = str(self.directory / "ssh/id_ed25519")
-        try:
-            command("/usr/sbin/sshd", "-t", "-f", "/dev/null", "-h", key, "-o", option)
-        except CommandError:
-            return ""
-        return f"-o{option}"
+    @contextmanager
+    def _power(self, name: str) -> Iterator[PowerSwitch]:
+        self._layout.folder(name)
+        with self._errors(name):
+            switch = self._switch(name)
+            with switch.control():
+                yield switch
 
     @contextmanager
     def _errors(self, name: str | None = None) -> Iterator[None]:
@@ -309,8 +206,13 @@ class SandboxSite:
         except CommandError as error:
             raise ProviderError(address, str(error)) from error
         except OSError as error:
-            raise ProviderError(address, f"{error}; root is needed, and room on the disk") from error
+            text = f"{error}; sandbox machines need root, and room on the disk"
+            raise ProviderError(address, text) from error
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
+def _masks_of_environment() -> list[Path]:
+    masks = [Path(text) for text in os.environ.get(MASK_VARIABLE, "").split(":") if text]
+    for path in masks:
+        if not path.is_absolute() or path.resolve() == Path("/"):
+            raise CommandError(f"{MASK_VARIABLE} has '{path}', which is not an absolute path below /")
+    return masks
