@@ -1,0 +1,1 @@
+"""Tests of what `bringup dev` and `bringup doctor` are made of."""
