@@ -1,0 +1,1 @@
+"""Steps on a machine: started once, followed from anywhere, ended for certain."""

@@ -1,0 +1,513 @@
+#!/bin/sh
+# The step supervisor: starts a step once, streams it, ends it for certain, and remembers how it ended.
+#
+#   supervisor.sh CGROUP NONCE VERB ARGS...     started by the client with `env -i` and a fixed PATH
+#
+# Under BASE (two folders above this file):  token  highest claim token seen;  way  how processes of a step are
+# found on this boot;  runs/KEY_st  the step's story, its last line the state;  KEY_out, KEY_err  its output;
+# KEY_lock  claim, liveness and end in one: its runner holds it, the kernel frees it however the runner dies.
+# Every answer is a line "#bringup NONCE WORDS" on standard error, preceded by a newline of its own; the exit
+# status says nothing. Nothing secret is ever on a command line.
+#
+# dash and other POSIX shells; needs flock, setsid, and cat, head, dd, mkdir, rm, sleep, date.
+set -u
+umask 077
+CGROUP=$1 NONCE=$2 VERB=$3
+shift 3
+BASE=${0%/lib/*}
+RUNS=$BASE/runs
+nl='
+'
+exec 5>&2
+
+say() { printf '\n#bringup %s %s\n' "$NONCE" "$*" >&5 || exit 1; }
+
+fail() { # CODE TEXT: refuse, with a reason the client turns into an error
+  say "fail $1 ${2%%"$nl"*}"
+  exit 3
+}
+
+uptime() { read -r up _ < /proc/uptime; }
+
+writable() { # FILE: create it if need be; say why not
+  true 2>/dev/null >> "$1" || fail io "$( (true >> "$1") 2>&1)"
+}
+
+# ---- how the processes of a step are found -------------------------------------------------------------
+
+way() { # sets boot, way, btime; looks anew after each boot
+  read -r boot < /proc/sys/kernel/random/boot_id
+  known=
+  [ ! -e "$BASE/way" ] || read -r known way btime < "$BASE/way"
+  [ "$known" = "$boot" ] || probe
+}
+
+probe() {
+  way=none
+  for root in /sys/fs/cgroup /sys/fs/cgroup/unified; do
+    [ -e $root/cgroup.procs ] && [ -e $root/cgroup.controllers ] || continue
+    trial=$root/$CGROUP/probe-$$
+    mkdir -p "$trial" 2>/dev/null || continue
+    (echo 0 > "$trial/cgroup.procs" && read -r _ < "$trial/cgroup.events") 2>/dev/null && way=cgroup:$root/$CGROUP
+    rmdir "$trial" 2>/dev/null
+    [ $way = none ] || break
+  done
+  case $(uname -m) in x86_64) nr=157 ;; aarch64 | riscv64) nr=167 ;; *) nr= ;; esac
+  if [ $way = none ] && [ -n "$nr" ] && perl -e "exit(syscall($nr,36,0,0,0,0)==0?0:1)" 2>/dev/null; then
+    way=perl:$nr
+  elif [ $way = none ] && python3 -c 'import ctypes; ctypes.CDLL(None).prctl' 2>/dev/null; then
+    way=python3
+  fi
+  uptime
+  btime=$(($(date +%s) - ${up%.*}))
+  writable "$BASE/way.$$"
+  echo "$boot $way $btime" > "$BASE/way.$$" && mv "$BASE/way.$$" "$BASE/way" || fail io "$BASE/way: No space left on device"
+}
+
+group() { G=${way#cgroup:}/s-$KEY; }
+
+descendants() { # of the runner, its own session (itself, its watchdog, their helpers) left out; "gone" without runner
+  cat /proc/[0-9]*/stat 2>/dev/null | awk -v root="$s_pid" -v born="$s_born" '
+    { line = held $0 }
+    line !~ /\) [A-Za-z] / { held = line " "; next }
+    { held = ""; pid = line + 0; sub(/.*\) /, "", line); split(line, f, " ")
+      state[pid] = f[1]; kids[f[2]] = kids[f[2]] " " pid; session[pid] = f[4]; start[pid] = f[20] }
+    END {
+      if (start[root] != born || state[root] == "Z") { print "gone"; exit }
+      n = 1; todo[1] = root
+      for (i = 1; i <= n; i++) {
+        m = split(kids[todo[i]], k, " ")
+        for (j = 1; j <= m; j++) {
+          todo[++n] = k[j]
+          if (session[k[j]] != session[root] && state[k[j]] !~ /[ZX]/) print k[j]
+        }
+      }
+    }'
+}
+
+alive() { # is a process of the step left? Sets proven=0 where "no" would be no proof.
+  proven=1
+  case $way in
+    cgroup:*)
+      [ -e "$G/cgroup.events" ] || return 1
+      while read -r word value; do
+        [ "$word $value" = 'populated 1' ] && return 0
+      done < "$G/cgroup.events"
+      return 1
+      ;;
+    *)
+      [ $way != none ] || proven=0
+      pids=$(descendants)
+      [ "$pids" != gone ] || proven=0 pids=
+      [ -n "$pids" ]
+      ;;
+  esac 2>/dev/null
+}
+
+signal_step() { # NAME
+  case $way in
+    cgroup:*)
+      for procs in "$G/cgroup.procs" "$G"/*/cgroup.procs; do
+        [ -e "$procs" ] || continue
+        while read -r pid; do kill -s "$1" "$pid"; done < "$procs"
+      done
+      ;;
+    *) for pid in $(descendants); do [ "$pid" = gone ] || kill -s "$1" "$pid"; done ;;
+  esac 2>/dev/null
+}
+
+kill_step() {
+  if [ "${way%%:*}" = cgroup ] && [ -e "$G/cgroup.kill" ]; then
+    echo 1 > "$G/cgroup.kill"
+  else
+    signal_step STOP # nothing forks on while the rest is being found
+    signal_step KILL
+  fi
+}
+
+await_end() { # TICKS of 20 ms of grace, then KILL. True only with proof that nothing is left.
+  tick=0
+  while alive && [ $tick -lt "$1" ]; do sleep 0.02; tick=$((tick + 1)); done
+  tick=0
+  while alive; do
+    [ $tick -lt 250 ] || return 1
+    kill_step
+    alive && sleep 0.02
+    tick=$((tick + 1))
+  done
+  [ $proven = 1 ]
+}
+
+end_step() { # TICKS: TERM, CONT (a stopped process takes TERM only then), grace, KILL, proof
+  signal_step TERM
+  signal_step CONT
+  await_end "$1"
+}
+
+# ---- the story of a step -------------------------------------------------------------------------------
+
+state() { # reads $K's story into s (none, started, or how it ended) and s_*
+  s=none s_boot=- s_token=0 s_pid=0 s_born=0 s_begin=- s_btime=0 s_exit=- s_signal=- s_outcome=- s_clean=- s_end=-
+  [ -s "${K}_st" ] || return 0
+  while read -r word a b c d e; do
+    case $word in
+      started) s=started s_boot=$a s_token=$b s_begin=$c s_btime=$d ;;
+      runner) s_pid=$a s_born=$b ;;
+      *) s=$word s_exit=$a s_signal=$b s_outcome=$c s_clean=$d s_end=$e ;;
+    esac
+  done < "${K}_st"
+}
+
+lost() { # under the lock: it began, nobody runs it, nobody wrote how it ended
+  if [ "$s_boot" = "$boot" ]; then s=lost; else s=rebooted s_clean=1; fi
+}
+
+record() { # STATE EXIT SIGNAL OUTCOME CLEAN
+  uptime
+  echo "$* $up" >> "${K}_st"
+}
+
+# ---- the runner: a process of its own that outlives the connection ---------------------------------------
+
+phase() { # STDOUT STDERR COMMAND...: one part of the step, in its group and a session of its own. Sets rc, signal.
+  out=$1 err=$2
+  shift 2
+  {
+    (
+      trap - HUP INT TERM PIPE QUIT
+      exec 9>&- >> "$out" 2>> "$err"
+      case $way in
+        cgroup:*) echo 0 > "$G/cgroup.procs" || exit 125 ;;
+        # Where children are found by session, the look at the marks below must come after setsid.
+        *) set -- /bin/sh -c '[ ! -e "$1_over" ] && [ ! -e "$1_cancel" ] || exit 125; shift; exec "$@"' sh "$K" "$@" ;;
+      esac
+      # First in the group, then look: whoever marks first and then ends the group cannot miss this process.
+      [ ! -e "${K}_over" ] && [ ! -e "${K}_cancel" ] || exit 125
+      umask 022
+      HOME=~root USER=root LOGNAME=root SHELL=/bin/sh
+      export HOME USER LOGNAME SHELL
+      cd "$HOME" || cd /
+      . "$IN.env"
+      if [ -x /usr/bin/setsid ]; then exec /usr/bin/setsid "$@"; else exec setsid "$@"; fi
+    )
+  } 2> "${K}_sig"
+  rc=$? signal=-
+  # The shell names the signal on its own standard error, and only then: "exit 137" is not a signal.
+  if [ $rc -gt 128 ] && [ -s "${K}_sig" ]; then signal=$((rc - 128)); fi
+  interrupted
+}
+
+interrupted() {
+  if [ -e "${K}_cancel" ]; then
+    read -r ticks < "${K}_cancel"
+    if await_end "${ticks:-$GRACE}"; then clean=1; else clean=0; fi
+    finish canceled - - - $clean
+  elif [ -e "${K}_over" ]; then
+    wait $dog
+    if await_end 0; then clean=1; else clean=0; fi
+    finish timed_out - - - $clean
+  fi
+}
+
+finish() { # record, free the lock, then tidy, for the client waits for the lock only
+  record "$@"
+  exec 9>&-
+  rm -f "$IN.body" "$IN.env" "$IN.check" "${K}_chk" "${K}_sig" "${K}_over" "${K}_cancel"
+  [ "${way%%:*}" != cgroup ] || rmdir "$G" # fails while a service the step left is in it
+  exit 0
+}
+
+watchdog() { # ends with the runner, whose lock it waits for, or at the step's time limit
+  exec 9>&- 8< "${K}_lock"
+  flock -s -w "$TIMEOUT" 8
+  [ $? = 1 ] || exit 0
+  true > "${K}_over"
+  state
+  [ "$s" = started ] || exit 0
+  end_step "$GRACE"
+}
+
+complain() {
+  echo "bringup: the step ended with status 0, but its check still fails with status $rc; the check's output:"
+  cat "${K}_chk"
+}
+
+runner() {
+  trap '' HUP INT TERM PIPE QUIT
+  read -r stat < /proc/self/stat
+  s_pid=${stat%% *} stat=${stat##*) }
+  set -- $stat
+  s_born=${20}
+  echo "runner $s_pid $s_born" >> "${K}_st"
+  [ "${way%%:*}" != cgroup ] || [ -d "$G" ] || mkdir "$G"
+  watchdog &
+  dog=$!
+  if [ "$LEN_CHECK" != - ]; then
+    phase "${K}_chk" "${K}_chk" "$CHECKER" ${CHECKER_ARG:+"$CHECKER_ARG"} "$IN.check"
+    [ $rc != 0 ] || finish exited 0 - no-change -
+  fi
+  phase "${K}_out" "${K}_err" "$INTERPRETER" ${INTERPRETER_ARG:+"$INTERPRETER_ARG"} "$IN.body"
+  [ $rc = 0 ] && [ "$LEN_CHECK" != - ] || finish exited $rc $signal ran -
+  true > "${K}_chk"
+  phase "${K}_chk" "${K}_chk" "$CHECKER" ${CHECKER_ARG:+"$CHECKER_ARG"} "$IN.check"
+  [ $rc != 0 ] || finish exited 0 - changed -
+  complain >> "${K}_err"
+  finish exited 0 - verify-failed -
+}
+
+# ---- run: start or attach ------------------------------------------------------------------------------
+
+arguments() {
+  KEY=$1 TOKEN=$2 TIMEOUT=$3 GRACE=$4 OUT_AT=$5 ERR_AT=$6 LEN_BODY=$7 LEN_ENV=$8 LEN_CHECK=$9
+  shift 9
+  INTERPRETER=$1 INTERPRETER_ARG=$2 CHECKER=$3 CHECKER_ARG=$4
+  K=$RUNS/$KEY IN=$RUNS/${KEY}_in_$NONCE
+  group
+}
+
+discard() { rm -f "$IN.body" "$IN.env" "$IN.check"; }
+
+receive() { # body, environment, check and a last line that proves they came whole, before any lock is taken
+  received=1
+  message=$(head -c "$LEN_BODY" 2>&1 > "$IN.body") &&
+    message=$(head -c "$LEN_ENV" 2>&1 > "$IN.env") &&
+    { [ "$LEN_CHECK" = - ] || message=$(head -c "$LEN_CHECK" 2>&1 > "$IN.check"); } ||
+    { discard; fail io "$message"; }
+  last=
+  read -r last
+  [ "$last" = '#end' ] && return
+  discard
+  fail truncated "the step's input ended early; nothing was started"
+}
+
+launch() { # under the lock, for a key without a story
+  [ $received = 1 ] || fail internal "the step's records were removed while it was looked at"
+  uptime
+  echo "started $boot $TOKEN $up $btime" 2>/dev/null >> "${K}_st" || fail io "${K}_st: No space left on device"
+  # Written first, then looked: a token raised in between either stops this here or finds it in the records.
+  token
+  if [ "$TOKEN" -lt "$highest" ]; then
+    record canceled - - - 1
+    discard
+    fail superseded "$highest"
+  fi
+  case $way in
+    perl:*)
+      perl -e 'syscall(shift,36,1,0,0,0)==0 or exit 125; exec @ARGV' "${way#perl:}" \
+        /bin/sh "$0" "$CGROUP" "$NONCE" runner "$@" < /dev/null > /dev/null 2>&1 3<&- 4<&- 5>&- &
+      ;;
+    python3)
+      python3 -c 'import ctypes,os,sys; ctypes.CDLL(None).prctl(36,1,0,0,0)==0 or sys.exit(125); os.execv(sys.argv[1],sys.argv[1:])' \
+        /bin/sh "$0" "$CGROUP" "$NONCE" runner "$@" < /dev/null > /dev/null 2>&1 3<&- 4<&- 5>&- &
+      ;;
+    *) runner < /dev/null > /dev/null 2>&1 3<&- 4<&- 5>&- & ;;
+  esac
+  IN= # the runner's now
+}
+
+parent_of() { # PID: sets above
+  read -r stat < /proc/"$1"/stat || return 1
+  stat=${stat##*) }
+  stat=${stat#* }
+  above=${stat%% *}
+} 2>/dev/null
+
+lineage() { # sets above: the parent; through sudo, which outlives its own parent unmoved, the parent of that too
+  parent_of $$
+  comm=
+  read -r comm 2>/dev/null < /proc/"$above"/comm
+  [ "$comm" != sudo ] || { sudo=$above; parent_of "$sudo" && above=$sudo.$above; }
+}
+
+pull() {
+  [ ! -s "${K}_out" ] || cat <&3 || exit 1
+  [ ! -s "${K}_err" ] || cat <&4 >&5 || exit 1
+}
+
+attend() { # stream until the lock is free; a closed channel or a dead sshd ends this, and only this
+  slice=1
+  until flock -s -w 0.$slice 8; do
+    pull
+    say alive
+    lineage
+    [ "$above" = "$above_first" ] || exit 1
+    [ $slice -ge 5 ] || slice=$((slice + 1))
+  done
+}
+
+settle() { # until the key's state is a last one, starting it when nobody has
+  while state; [ "$s" = none ] || [ "$s" = started ]; do
+    exec 9>> "${K}_lock"
+    if flock -n 9; then
+      state
+      case $s in none) launch "$@" ;; started) lost; break ;; *) break ;; esac
+    fi
+    exec 9>&- 8< "${K}_lock"
+    attend
+    exec 8<&-
+  done
+}
+
+run() {
+  way
+  arguments "$@"
+  admit
+  for file in "${K}_out" "${K}_err" "${K}_lock"; do writable "$file"; done
+  received=0
+  state
+  [ "$s" != none ] || receive
+  printf '\n#bringup %s begin\n' "$NONCE"
+  say begin
+  exec 2> /dev/null # from here on the channel's standard error carries the step's, byte for byte
+  exec 3< "${K}_out" 4< "${K}_err"
+  [ "$OUT_AT" = 0 ] || dd bs=1 skip="$OUT_AT" count=0 <&3 2>/dev/null
+  [ "$ERR_AT" = 0 ] || dd bs=1 skip="$ERR_AT" count=0 <&4 2>/dev/null
+  lineage
+  above_first=$above
+  settle "$@"
+  exec 9>&-
+  pull
+  [ $received = 0 ] || [ -z "$IN" ] || discard
+  # The descriptors' positions are what was sent, to the byte: the client compares them with what it got.
+  read -r _ out_at < /proc/self/fdinfo/3
+  read -r _ err_at < /proc/self/fdinfo/4
+  [ "$s" != lost ] || { alive || s_clean=$proven; }
+  say "end state=$s exit=$s_exit signal=$s_signal outcome=$s_outcome clean=$s_clean out=$out_at err=$err_at begin=$s_begin end=$s_end btime=$s_btime"
+}
+
+# ---- cancel, tokens, clean-up --------------------------------------------------------------------------
+
+cancel_key() { # sets s and clean. $KEY, $K, $G, $GRACE
+  writable "${K}_lock"
+  while :; do
+    exec 9>> "${K}_lock"
+    if flock -n 9; then
+      cancel_unattended
+      exec 9>&-
+      return
+    fi
+    exec 9>&-
+    state
+    # Something holds the lock for a moment after the end, too.
+    if [ "$s" = none ] || [ "$s" = started ]; then
+      echo "$GRACE" > "${K}_cancel" || fail io "${K}_cancel: No space left on device"
+      state
+      end_step "$GRACE"
+    fi
+    exec 8< "${K}_lock"
+    flock -s -w 10 8 || { s=running clean=0; return; }
+    exec 8<&-
+  done
+}
+
+cancel_unattended() { # under the lock: no runner
+  state
+  clean=1
+  case $s in
+    none) record canceled - - - 1 || fail io "${K}_st: No space left on device"; s=canceled ;; # a late start finds it
+    started)
+      lost
+      [ $s = lost ] || return 0
+      if end_step "$GRACE"; then record canceled - - - 1; s=canceled; else clean=0; fi
+      ;;
+    exited) ;;
+    *) [ "$s_clean" = 1 ] || end_step 0 || clean=0 ;;
+  esac
+}
+
+token() { highest=0; [ ! -e "$BASE/token" ] || read -r highest < "$BASE/token"; }
+
+admit() { # refuse a lower token; a higher one first ends what lower ones left running
+  token
+  [ "$TOKEN" -ge "$highest" ] || fail superseded "$highest"
+  # The mark: a raise that was cut short, or found something it could not end. Nothing starts before that is done.
+  if [ "$TOKEN" -gt "$highest" ] || [ -e "$BASE/raising" ]; then ( raise ) || exit 3; fi
+}
+
+raise() { # in a subshell: it walks over other keys
+  writable "$BASE/token_lock"
+  exec 6>> "$BASE/token_lock"
+  flock 6
+  token
+  [ "$TOKEN" -ge "$highest" ] || fail superseded "$highest"
+  writable "$BASE/raising"
+  if [ "$TOKEN" -gt "$highest" ]; then
+    { echo "$TOKEN" > "$BASE/token.new" && mv "$BASE/token.new" "$BASE/token"; } 2>/dev/null ||
+      fail io "$BASE/token: No space left on device"
+  fi
+  left=
+  for file in "$RUNS"/*_st; do
+    K=${file%_st} KEY=${file##*/} KEY=${KEY%_st}
+    [ -e "$file" ] && state && [ "$s" = started ] && [ "$s_boot" = "$boot" ] && [ "$s_token" -lt "$TOKEN" ] || continue
+    group
+    cancel_key
+    [ $clean = 1 ] || left="$left $KEY"
+  done
+  [ -z "$left" ] || fail unproven "steps of an earlier holder may still run:$left"
+  rm -f "$BASE/raising"
+}
+
+purge() {
+  removed=0 kept=0
+  for file in "$RUNS"/*_lock; do
+    [ -e "$file" ] || continue
+    K=${file%_lock} KEY=${K##*/}
+    group
+    exec 9>> "$file"
+    if flock -n 9 && state && { [ "$s" != started ] || { lost; [ $s = rebooted ]; }; }; then
+      rm -rf "${K}"_*
+      [ "${way%%:*}" != cgroup ] || rmdir "$G" 2>/dev/null
+      removed=$((removed + 1))
+    else
+      kept=$((kept + 1))
+    fi
+    exec 9>&-
+  done
+  say "end removed=$removed kept=$kept"
+}
+
+facts() {
+  ID= VERSION_ID= memory=
+  [ ! -r /etc/os-release ] || . /etc/os-release
+  while read -r word value _; do [ "$word" != MemTotal: ] || memory=$value; done < /proc/meminfo
+  python=/usr/bin/python3
+  [ -x $python ] || python=$(command -v python3)
+  printf '%s=%s\n' hostname "$(uname -n)" boot_id "$boot" os_id "$ID" os_version "$VERSION_ID" kernel "$(uname -r)" \
+    architecture "$(uname -m)" cpus "$(getconf _NPROCESSORS_ONLN || nproc)" memory_kb "$memory" python3 "$python" \
+    containment "${way%%:*}"
+}
+
+case $VERB in
+  run) run "$@" ;;
+  runner)
+    trap '' HUP INT TERM PIPE QUIT
+    way
+    arguments "$@"
+    runner
+    ;;
+  cancel)
+    KEY=$1 TOKEN=$2 GRACE=$3 K=$RUNS/$1
+    way
+    admit
+    group
+    cancel_key
+    say "end state=$s clean=$clean"
+    ;;
+  token)
+    TOKEN=$1 GRACE=$2
+    way
+    ( raise ) && say 'end'
+    ;;
+  purge)
+    way
+    purge
+    ;;
+  facts)
+    way
+    printf '\n#bringup %s begin\n' "$NONCE"
+    facts
+    say 'end'
+    ;;
+  *) fail internal "unknown verb" ;;
+esac
+exit 0

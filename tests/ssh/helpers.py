@@ -1,0 +1,86 @@
+"""Small things several test modules need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from activities.supervisor.client import Supervisor
+from activities.supervisor.spec import StepOutcome, StepSpec
+
+
+@dataclass
+class Log:
+    """Collects one stream and checks that it comes gapless."""
+
+    data: bytearray = field(default_factory=bytearray)
+
+    def take(self, offset: int, data: bytes) -> None:
+        assert offset == len(self.data), f"a gap: {offset} after {len(self.data)}"
+        self.data += data
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+
+@dataclass
+class Logs:
+    stdout: Log = field(default_factory=Log)
+    stderr: Log = field(default_factory=Log)
+
+
+def step(
+    key: str,
+    body: str | bytes,
+    *,
+    token: int = 1,
+    check: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: int = 60,
+    interpreter: str | None = None,
+) -> StepSpec:
+    return StepSpec(
+        key=key,
+        token=token,
+        run=body.encode() if isinstance(body, str) else body,
+        check=None if check is None else check.encode(),
+        environment=environment or {},
+        timeout_s=timeout_s,
+        interpreter=interpreter,
+    )
+
+
+def run(
+    supervisor: Supervisor,
+    spec: StepSpec,
+    logs: Logs | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    grace_s: float = 1.0,
+) -> StepOutcome | None:
+    logs = logs or Logs()
+    return supervisor.run(
+        spec,
+        stdout_offset=logs.stdout.size,
+        stderr_offset=logs.stderr.size,
+        on_stdout=logs.stdout.take,
+        on_stderr=logs.stderr.take,
+        should_stop=should_stop,
+        grace_s=grace_s,
+    )
+
+
+def finish(
+    supervisor: Supervisor, spec: StepSpec, logs: Logs | None = None, grace_s: float = 1.0
+) -> StepOutcome:
+    outcome = run(supervisor, spec, logs, grace_s=grace_s)
+    assert outcome is not None
+    return outcome
+
+
+def eventually(condition: Callable[[], bool], what: str, within_s: float = 10) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
+        time.sleep(0.01)
