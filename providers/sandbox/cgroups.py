@@ -32,6 +32,11 @@ def populated(group: Path) -> bool:
         raise
 
 
+def processes(group: Path) -> list[int]:
+    """Return the pids of the processes directly in the group."""
+    return [int(line) for line in (group / "cgroup.procs").read_text().split()]
+
+
 def kill(group: Path) -> None:
     """Send KILL to every process in the group and below, in one go and without a gap; does not wait."""
     with suppress(FileNotFoundError):

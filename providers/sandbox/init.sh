@@ -1,13 +1,17 @@
-# Becomes pid 1 of the machine. Arguments: NAME IP; the working directory is the machine's folder.
+# Becomes pid 1 of the machine. Arguments: NAME IP [mapped]; the working directory is the machine's folder.
 # `set -e` and the two device checks are vital: a root that was not switched would leave the rest of this
 # script, and all the machine does later, at work on the host's files.
 set -e
 NAME=$1 IP=$2
-# The old /proc is still mounted, so this is the pid that the host sees.
-read -r pid _ </proc/self/stat
-echo "$pid" >pid1.new
-mv pid1.new pid1
-read -r _ <go || :
+if [ "$3" != mapped ]; then
+  # The old /proc is still mounted, so this is the pid that the host sees.
+  read -r pid _ </proc/self/stat
+  echo "$pid" >pid1.new
+  mv pid1.new pid1
+  read -r _ <go || :
+  # Again, now as a root that is known here: this shell was started without one, and so without its rights.
+  exec sh -c "$INIT" init "$NAME" "$IP" mapped
+fi
 # One descriptor reaches back to the folder, to tell the host that the root was switched.
 exec 7>booted
 host=$(stat -c %d /)

@@ -9,5 +9,6 @@ for node in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
   mknod -m 666 "root/dev/$name" c "${numbers%:*}" "${numbers#*:}"
 done
 # The text is read here: until its ids are mapped, the new namespace may not walk into other users' folders.
-init=$(cat "$HERE/init.sh")
-exec unshare --user --mount --pid --uts --ipc --net --cgroup --fork sh -c "$init" init "$NAME" "$IP"
+INIT=$(cat "$HERE/init.sh")
+export INIT
+exec unshare --user --mount --pid --uts --ipc --net --cgroup --fork sh -c "$INIT" init "$NAME" "$IP"

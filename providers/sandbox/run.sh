@@ -10,6 +10,8 @@ export HERE
 exec 9<&0 </dev/null
 trap '' HUP INT TERM PIPE
 cd "$FOLDER"
+# Out of the starter's cgroup: a service manager that ends the starter would end the loop, but not the machine.
+echo 0 >"${GROUP%/*}/cgroup.procs"
 
 MAC=$(printf '02:70:%02x:%02x:%02x:%02x' $(echo "$IP" | tr . ' '))
 # Every id this host has, each mapped to itself.
@@ -17,12 +19,13 @@ UID_MAP=$(while read -r first _ count; do echo "$first $first $count"; done </pr
 GID_MAP=$(while read -r first _ count; do echo "$first $first $count"; done </proc/self/gid_map)
 
 boot() {
-  mkdir -p "$GROUP"
+  # Called as a condition, which switches `set -e` off in here: hence every `|| return 1`.
+  mkdir -p "$GROUP" || return 1
   # Folders that the last boot left behind, or its steps would be found again.
-  find "$GROUP" -mindepth 1 -depth -type d -exec rmdir {} +
+  find "$GROUP" -mindepth 1 -depth -type d -exec rmdir {} + || return 1
   rm -f go pid1 booted
-  mkfifo -m 600 go
-  cat /proc/sys/kernel/random/uuid >boot_id
+  mkfifo -m 600 go || return 1
+  cat /proc/sys/kernel/random/uuid >boot_id || return 1
   clock=
   if [ "$TIME_NAMESPACE" = yes ]; then
     read -r up _ </proc/uptime
@@ -32,8 +35,7 @@ boot() {
   exec 8<>go
   (
     exec 8>&- 9>&-
-    echo 0 >"$GROUP/cgroup.procs"
-    # Every helper below is this machine's: killed with its cgroup.
+    echo 0 >"$GROUP/cgroup.procs" || exit 1
     exec unshare --mount $clock --fork sh "$HERE/outer.sh" "$NAME" "$IP"
   ) &
   unshare_pid=$!

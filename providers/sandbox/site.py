@@ -89,11 +89,11 @@ class SandboxSite:
         with self._errors(name), locked(self._layout.lock):
             if name in self._layout.names():
                 raise CommandError("a machine of that name exists already")
+            number = self._layout.free_number()
             # Built aside: a folder with its final name is a complete machine. Dots cannot be in a name.
             draft = self._layout.machines / f"{name}.new"
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(mode=0o700)
-            number = self._layout.free_number()
             write_json(draft / "machine.json", {"name": name, "number": number})
             self._write_disk(draft, name, str(self._layout.subnet()[number]))
             draft.rename(self._layout.machines / name)
