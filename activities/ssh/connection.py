@@ -16,6 +16,7 @@ from activities.ssh.keys import host_key_text
 from activities.ssh.target import SshTarget
 
 _OPEN_CHANNEL_S = 10.0
+_SESSION_RETRY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Connection:
         guard.daemon = True
         begun = time.monotonic()
         try:
-            channel = self._transport.open_session(timeout=_OPEN_CHANNEL_S)
+            channel = self._open_session(begun)
             guard.start()
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
@@ -111,6 +112,16 @@ class Connection:
         finally:
             guard.cancel()
         return channel
+
+    def _open_session(self, begun: float) -> paramiko.Channel:
+        """A session channel. The machine counts one that was just closed until its command has ended, too: wait."""
+        while True:
+            try:
+                return self._transport.open_session(timeout=_OPEN_CHANNEL_S)
+            except paramiko.ChannelException:
+                if time.monotonic() - begun > _OPEN_CHANNEL_S:
+                    raise
+                time.sleep(_SESSION_RETRY_S)
 
     def _status(self, channel: paramiko.Channel, begun: float) -> int:
         status = channel.recv_exit_status()

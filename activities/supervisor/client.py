@@ -150,6 +150,8 @@ class Supervisor:
             )
             if status is None:
                 return None
+            on_stdout(stdout.rest())
+            on_stderr(stderr.rest())
             if stderr.frames:
                 return replies.parse(stderr.frames[-1], arguments, self._endpoint)
             if installed or status not in _NOT_THERE:

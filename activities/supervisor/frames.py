@@ -41,6 +41,11 @@ class FrameReader:
         self._held = buffer[keep:]
         return bytes(step)
 
+    def rest(self) -> bytes:
+        """What was held back and, the stream having ended, turned out to be no mark."""
+        rest, self._held = (self._held if self._begun else b""), b""
+        return rest
+
     def _frame(self, words: str) -> None:
         if words == "begin":
             self._begun = True

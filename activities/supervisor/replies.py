@@ -26,16 +26,14 @@ def parse(words: str, arguments: tuple[str, ...], endpoint: str) -> dict[str, st
 def step_outcome(fields: dict[str, str]) -> StepOutcome:
     """The answer to a run."""
     try:
-        signal = _number(fields["signal"])
-        exit_status = None if signal is not None else _number(fields["exit"])
         outcome = fields["outcome"] if fields["outcome"] != "-" else "ran"
         if outcome not in get_args(Outcome):
             raise ValueError(outcome)
         clock = float(fields["btime"])
         return StepOutcome(
             state=StepState(fields["state"]),
-            exit_status=exit_status,
-            signal=signal,
+            exit_status=_number(fields["exit"]),
+            signal=_number(fields["signal"]),
             outcome=cast(Outcome, outcome),
             stdout_size=int(fields["out"]),
             stderr_size=int(fields["err"]),

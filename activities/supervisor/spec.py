@@ -111,7 +111,8 @@ class StepState(StrEnum):
 class StepOutcome:
     """The stored result of a step; asking again gives the same.
 
-    `exit_status` and `signal` are set for EXITED only, one of them: None and 9 for a body that was killed.
+    `exit_status` is set for EXITED only. `signal` is set when it is 128 + a signal's number, as a shell reports a
+    killed body; a body that ends with such a status itself, as shells do whose own child was killed, looks the same.
     `outcome` is verify-failed when the body ended with 0 and the check failed after it. `started_at` and
     `ended_at` are seconds since the epoch by the machine's clock as it stood when the supervisor first ran in
     that boot, so their difference is exact. `clean` is proof that no process of the step is left, for TIMED_OUT,

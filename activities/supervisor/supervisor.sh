@@ -35,10 +35,10 @@ writable() { # FILE: create it if need be; say why not
 
 # ---- how the processes of a step are found -------------------------------------------------------------
 
-way() { # sets boot, way, btime; looks anew after each boot
+way() { # sets boot, way, btime, reset; looks anew after each boot
   read -r boot < /proc/sys/kernel/random/boot_id
   known=
-  [ ! -e "$BASE/way" ] || read -r known way btime < "$BASE/way"
+  [ ! -e "$BASE/way" ] || read -r known way btime reset < "$BASE/way"
   [ "$known" = "$boot" ] || probe
 }
 
@@ -58,10 +58,12 @@ probe() {
   elif [ $way = none ] && python3 -c 'import ctypes; ctypes.CDLL(None).prctl' 2>/dev/null; then
     way=python3
   fi
+  reset=--default-signal=INT,QUIT
+  /usr/bin/env $reset true 2>/dev/null || reset=-
   uptime
   btime=$(($(date +%s) - ${up%.*}))
   writable "$BASE/way.$$"
-  echo "$boot $way $btime" > "$BASE/way.$$" && mv "$BASE/way.$$" "$BASE/way" || fail io "$BASE/way: No space left on device"
+  echo "$boot $way $btime $reset" > "$BASE/way.$$" && mv "$BASE/way.$$" "$BASE/way" || fail io "$BASE/way: No space left on device"
 }
 
 group() { G=${way#cgroup:}/s-$KEY; }
@@ -172,28 +174,28 @@ record() { # STATE EXIT SIGNAL OUTCOME CLEAN
 phase() { # STDOUT STDERR COMMAND...: one part of the step, in its group and a session of its own. Sets rc, signal.
   out=$1 err=$2
   shift 2
-  {
-    (
-      trap - HUP INT TERM PIPE QUIT
-      exec 9>&- >> "$out" 2>> "$err"
-      case $way in
-        cgroup:*) echo 0 > "$G/cgroup.procs" || exit 125 ;;
-        # Where children are found by session, the look at the marks below must come after setsid.
-        *) set -- /bin/sh -c '[ ! -e "$1_over" ] && [ ! -e "$1_cancel" ] || exit 125; shift; exec "$@"' sh "$K" "$@" ;;
-      esac
-      # First in the group, then look: whoever marks first and then ends the group cannot miss this process.
-      [ ! -e "${K}_over" ] && [ ! -e "${K}_cancel" ] || exit 125
-      umask 022
-      HOME=~root USER=root LOGNAME=root SHELL=/bin/sh
-      export HOME USER LOGNAME SHELL
-      cd "$HOME" || cd /
-      . "$IN.env"
-      if [ -x /usr/bin/setsid ]; then exec /usr/bin/setsid "$@"; else exec setsid "$@"; fi
-    )
-  } 2> "${K}_sig"
+  (
+    trap - HUP INT TERM PIPE QUIT
+    exec 9>&- >> "$out" 2>> "$err"
+    case $way in
+      cgroup:*) echo 0 > "$G/cgroup.procs" || exit 125 ;;
+      # Where children are found by session, the look at the marks below must come after setsid.
+      *) set -- /bin/sh -c '[ ! -e "$1_over" ] && [ ! -e "$1_cancel" ] || exit 125; shift; exec "$@"' sh "$K" "$@" ;;
+    esac
+    # First in the group, then look: whoever marks first and then ends the group cannot miss this process.
+    [ ! -e "${K}_over" ] && [ ! -e "${K}_cancel" ] || exit 125
+    umask 022
+    HOME=~root USER=root LOGNAME=root SHELL=/bin/sh
+    export HOME USER LOGNAME SHELL
+    cd "$HOME" || cd /
+    . "$IN.env"
+    unset OLDPWD
+    # A shell's background child ignores INT and QUIT, and no shell can take that back.
+    [ $reset = - ] || set -- /usr/bin/env "$reset" "$@"
+    exec /usr/bin/setsid "$@"
+  )
   rc=$? signal=-
-  # The shell names the signal on its own standard error, and only then: "exit 137" is not a signal.
-  if [ $rc -gt 128 ] && [ -s "${K}_sig" ]; then signal=$((rc - 128)); fi
+  [ $rc -le 128 ] || [ $rc -gt 192 ] || signal=$((rc - 128))
   interrupted
 }
 
@@ -212,7 +214,7 @@ interrupted() {
 finish() { # record, free the lock, then tidy, for the client waits for the lock only
   record "$@"
   exec 9>&-
-  rm -f "$IN.body" "$IN.env" "$IN.check" "${K}_chk" "${K}_sig" "${K}_over" "${K}_cancel"
+  rm -f "$IN.body" "$IN.env" "$IN.check" "${K}_chk" "${K}_over" "${K}_cancel"
   [ "${way%%:*}" != cgroup ] || rmdir "$G" # fails while a service the step left is in it
   exit 0
 }
@@ -256,6 +258,11 @@ runner() {
 }
 
 # ---- run: start or attach ------------------------------------------------------------------------------
+
+warm() { # the first move between cgroups after a pause waits 5 to 20 ms in the kernel: let it pass meanwhile
+  exec < /dev/null > /dev/null 2>&1 5>&-
+  [ "${way%%:*}" != cgroup ] || echo 0 > "${way#cgroup:}/cgroup.procs"
+}
 
 arguments() {
   KEY=$1 TOKEN=$2 TIMEOUT=$3 GRACE=$4 OUT_AT=$5 ERR_AT=$6 LEN_BODY=$7 LEN_ENV=$8 LEN_CHECK=$9
@@ -355,7 +362,10 @@ run() {
   for file in "${K}_out" "${K}_err" "${K}_lock"; do writable "$file"; done
   received=0
   state
-  [ "$s" != none ] || receive
+  if [ "$s" = none ]; then
+    warm &
+    receive
+  fi
   printf '\n#bringup %s begin\n' "$NONCE"
   say begin
   exec 2> /dev/null # from here on the channel's standard error carries the step's, byte for byte
