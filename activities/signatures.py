@@ -140,15 +140,6 @@ class CustodyTask(Message):
     card: FailureCard | None = None
 
 
-class MachineEnd(Message):
-    """A machine's run ended: `card` is None when the machine is ready."""
-
-    run_id: UUID
-    machine_id: str
-    token: int
-    card: FailureCard | None = None
-
-
 class RecordActivities(Protocol):
     """Bookkeeping in the database; short, idempotent, retried without end."""
 
@@ -174,7 +165,7 @@ class RecordActivities(Protocol):
     async def hand_over_machine(self, task: CustodyTask) -> None: ...
 
     @activity.defn(name="end_machine_run")
-    async def end_machine_run(self, end: MachineEnd) -> None: ...
+    async def end_machine_run(self, ref: RunRef) -> None: ...
 
 
 class MachineActivities(Protocol):

@@ -1,13 +1,13 @@
 """What the dispatcher and the watchdog read and write."""
 
 import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from database.tables import Operation, Outbox
-from domain.states import RunState
+from database.tables import Cluster, Operation, Outbox
 
 
 async def lock_due_row(session: AsyncSession) -> Outbox | None:
@@ -58,14 +58,22 @@ async def operations_to_check(session: AsyncSession, every: timedelta, limit: in
     return rows
 
 
-async def operation_state(session: AsyncSession, operation_id: uuid.UUID) -> RunState:
-    """The operation's state as recorded."""
-    state = await session.scalar(select(Operation.state).where(Operation.id == operation_id))
-    return RunState(state or RunState.FAILED)
+@dataclass(frozen=True, slots=True)
+class DispatchOutline:
+    """What the dispatcher must know of an operation to start its workflow."""
+
+    tenant_id: str
+    action: str
+    cluster: str | None
 
 
-async def check_soon(session: AsyncSession, operation_id: uuid.UUID) -> None:
-    """Has the watchdog look again at its next round."""
-    await session.execute(
-        update(Operation).where(Operation.id == operation_id).values(next_check_at=func.now())
-    )
+async def dispatch_outline(session: AsyncSession, operation_id: uuid.UUID) -> DispatchOutline:
+    """Reads the outline."""
+    row = (
+        await session.execute(
+            select(Operation.tenant_id, Operation.action, Cluster.name)
+            .outerjoin(Cluster, Cluster.id == Operation.cluster_id)
+            .where(Operation.id == operation_id)
+        )
+    ).one()
+    return DispatchOutline(tenant_id=row.tenant_id, action=row.action, cluster=row.name)

@@ -27,7 +27,7 @@ class Event(Base):
 
 
 class Outbox(Base):
-    """An operation's desired state, for the dispatcher: `running` starts its workflow, `canceled` ends it."""
+    """An operation's desired state, for the dispatcher: `running` starts its workflow."""
 
     __tablename__ = "outbox"
     __table_args__ = (Index("ix_outbox_due", "due_at", postgresql_where="dispatched_at IS NULL"),)

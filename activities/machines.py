@@ -1,0 +1,185 @@
+"""Reaching, planning, checking and resetting machines. See `MachineActivities` for the signatures."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TypeVar
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+from temporalio import activity
+
+from activities.failures import card, classified, failure
+from activities.secrets import FileSecrets
+from activities.signatures import MachineActivities, MachineTask, PlanOutline, StepHeader
+from activities.ssh.connection import Connection
+from activities.ssh.pool import ConnectionPool
+from activities.supervisor.client import Supervisor
+from activities.supervisor.spec import MachineFacts
+from activities.targets import ClaimedMachine, claimed_machine
+from activities.threads import Threads
+from database.machine_runs import node_ready, note_contact, pin_host_key
+from database.steps import store_plan
+from database.tables import Node, ProfileContentRow
+from database.unit_of_work import Database
+from domain.failures import FailureClass
+from profiles.canonical import from_canonical
+from profiles.compiling import compile_plan
+from profiles.kinds.base import Phase
+from profiles.plan import Plan
+from providers.base import Provider, ProviderError
+
+R = TypeVar("R")
+
+
+class Machines(MachineActivities):
+    """`providers` are found by the scheme of a machine's management address, such as `sandbox`."""
+
+    def __init__(
+        self,
+        database: Database,
+        pool: ConnectionPool,
+        secrets: FileSecrets,
+        threads: Threads,
+        providers: Mapping[str, Provider],
+    ) -> None:
+        self._database = database
+        self._pool = pool
+        self._secrets = secrets
+        self._threads = threads
+        self._providers = providers
+
+    @activity.defn(name="await_ssh")
+    async def await_ssh(self, task: MachineTask) -> None:
+        """One short try. Raising the claim token also ends what an earlier run left on the machine."""
+        held = await self._held(task)
+        async with classified(held.label):
+            await self._with_supervisor(held, lambda supervisor, _: supervisor.raise_token(task.token))
+
+    @activity.defn(name="make_plan")
+    async def make_plan(self, task: MachineTask) -> PlanOutline:
+        held = await self._held(task)
+        async with classified(held.label):
+            facts, host_key = await self._facts(held)
+            phase = Phase(held.run.action)
+            async with self._database.begin() as session:
+                await _note(held, facts, host_key, session)
+                name, ref, digest, content = (
+                    await session.execute(
+                        select(Node.name, Node.profile_ref, Node.profile_digest, ProfileContentRow.content)
+                        .join(ProfileContentRow, ProfileContentRow.digest == Node.profile_digest)
+                        .where(Node.id == held.run.node_id)
+                    )
+                ).one()
+                plan = compile_plan(
+                    from_canonical(content),
+                    profile=ref,
+                    content_digest=digest,
+                    phase=phase,
+                    hostname=name if phase is Phase.CREATE else None,
+                )
+                await store_plan(session, held.run.id, plan.digest(), plan.canonical())
+        return outline(plan)
+
+    @activity.defn(name="finish_node")
+    async def finish_node(self, task: MachineTask) -> None:
+        """The health gate: the machine still answers, under the node's own name."""
+        held = await self._held(task)
+        async with classified(held.label):
+            facts, host_key = await self._facts(held)
+            if facts.hostname != held.run.name:
+                message = f"the machine calls itself {facts.hostname!r}, not {held.run.name!r}"
+                raise failure(card(FailureClass.HEALTH, message, machine=held.label))
+            async with self._database.begin() as session:
+                await _note(held, facts, host_key, session)
+                await node_ready(session, task.run_id, hostname=facts.hostname, address=held.machine.address)
+
+    @activity.defn(name="reset_machine")
+    async def reset_machine(self, task: MachineTask) -> None:
+        """Wipes the disk through the provider; without one, removes what the supervisor kept."""
+        held = await self._held(task)
+        async with classified(held.label):
+            address = held.machine.bmc_address
+            if address is None:
+                await self._with_supervisor(held, lambda supervisor, _: supervisor.purge())
+                return
+            provider = self._provider(address)
+            host_key = await self._threads.run(lambda _: provider.reimage(address))
+            async with self._database.begin() as session:
+                await pin_host_key(session, held.machine.id, host_key)
+
+    @activity.defn(name="verify_machine")
+    async def verify_machine(self, task: MachineTask) -> None:
+        """Reaches the machine and reads its facts; its host key is pinned at the first contact."""
+        held = await self._held(task)
+        async with classified(held.label):
+            await self._pin_announced_key(held)
+            held = await self._held(task)
+            await self._with_supervisor(held, lambda supervisor, _: supervisor.raise_token(task.token))
+            facts, host_key = await self._facts(held)
+            async with self._database.begin() as session:
+                await _note(held, facts, host_key, session)
+
+    async def _held(self, task: MachineTask) -> ClaimedMachine:
+        async with classified(), self._database.begin() as session:
+            return await claimed_machine(session, self._secrets, task)
+
+    async def _pin_announced_key(self, held: ClaimedMachine) -> None:
+        """What the provider announces is trusted before what a machine shows."""
+        address = held.machine.bmc_address
+        if held.machine.host_key is not None or address is None:
+            return
+        provider = self._provider(address)
+        announced = await self._threads.run(lambda _: provider.host_key(address))
+        if announced is not None:
+            async with self._database.begin() as session:
+                await pin_host_key(session, held.machine.id, announced)
+
+    def _provider(self, address: str) -> Provider:
+        scheme = address.partition("://")[0]
+        try:
+            return self._providers[scheme]
+        except KeyError:
+            served = ", ".join(sorted(self._providers)) or "none"
+            raise ProviderError(
+                address, f"this worker serves no provider {scheme!r} (it serves: {served})"
+            ) from None
+
+    async def _facts(self, held: ClaimedMachine) -> tuple[MachineFacts, str]:
+        return await self._with_supervisor(
+            held, lambda supervisor, connection: (supervisor.facts(), connection.host_key)
+        )
+
+    async def _with_supervisor(self, held: ClaimedMachine, work: Callable[[Supervisor, Connection], R]) -> R:
+        def in_thread(_: threading.Event) -> R:
+            with self._pool.connection(held.target) as connection:
+                return work(Supervisor(connection), connection)
+
+        return await self._threads.run(in_thread)
+
+
+def outline(plan: Plan) -> PlanOutline:
+    """What of a plan goes through Temporal: headers, no bodies."""
+    return PlanOutline(
+        digest=plan.digest(),
+        steps=[
+            StepHeader(
+                position=step.position,
+                name=step.name,
+                uses=step.uses,
+                summary=step.summary,
+                timeout_seconds=step.timeout_seconds,
+                attempts=step.attempts,
+                backoff_seconds=step.backoff_seconds,
+                has_check=step.check is not None,
+                keep_going=step.on_failure == "continue",
+            )
+            for step in plan.steps
+        ],
+    )
+
+
+async def _note(held: ClaimedMachine, facts: MachineFacts, host_key: str, session: AsyncSession) -> None:
+    await note_contact(
+        session, held.machine.id, facts=asdict(facts), boot_id=facts.boot_id, host_key=host_key
+    )

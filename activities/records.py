@@ -1,0 +1,115 @@
+"""Bookkeeping: operations, runs, claims and custody. See `RecordActivities` for the signatures."""
+
+import asyncio
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.failures import classified
+from activities.signatures import (
+    BatchRef,
+    BatchRuns,
+    Claimed,
+    CustodyTask,
+    DisplaceRequest,
+    OperationEnd,
+    OperationOutline,
+    OperationRef,
+    RecordActivities,
+    RunEnd,
+    RunHeader,
+    RunRef,
+)
+from database import operations, runs
+from database.custody import hand_over_node
+from database.machine_runs import machine_ready
+from database.operations import BATCH_SIZE
+from database.unit_of_work import Database
+
+
+class Records(RecordActivities):
+    """Every method is one transaction, may be repeated, and says nothing new the second time."""
+
+    def __init__(self, database: Database, client: Client) -> None:
+        self._database = database
+        self._client = client
+
+    @activity.defn(name="open_operation")
+    async def open_operation(self, ref: OperationRef) -> OperationOutline:
+        async with classified(), self._database.begin() as session:
+            found = await runs.begin_operation(session, ref.operation_id)
+        return OperationOutline(
+            action=found.action,
+            tenant_id=found.tenant_id,
+            cluster=found.cluster,
+            runs=found.runs,
+            batches=-(-found.runs // BATCH_SIZE),
+        )
+
+    @activity.defn(name="load_batch")
+    async def load_batch(self, ref: BatchRef) -> BatchRuns:
+        async with classified(), self._database.begin() as session:
+            found = await runs.begin_operation(session, ref.operation_id)
+            rows = await runs.runs_of_batch(session, ref.operation_id, ref.batch)
+        return BatchRuns(
+            runs=[
+                RunHeader(
+                    run_id=row.id,
+                    operation_id=row.operation_id,
+                    kind=row.kind,
+                    subject=str(row.node_id or row.machine_id),
+                    name=row.name,
+                    action=row.action,
+                    generation=row.generation,
+                    tenant_id=found.tenant_id,
+                    cluster=found.cluster,
+                )
+                for row in rows
+            ]
+        )
+
+    @activity.defn(name="displace")
+    async def displace(self, request: DisplaceRequest) -> None:
+        """Cancels the run that holds the workflow id now, and waits until that very run has closed."""
+        handle = self._client.get_workflow_handle(request.workflow_id)
+        try:
+            described = await handle.describe()
+            held = self._client.get_workflow_handle(request.workflow_id, run_id=described.run_id)
+            await held.cancel()
+            while (await held.describe()).close_time is None:
+                activity.heartbeat()
+                await asyncio.sleep(0.3)
+        except RPCError as error:
+            # Gone, or closed between two calls: nothing is left to displace.
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+
+    @activity.defn(name="claim_machine")
+    async def claim_machine(self, ref: RunRef) -> Claimed:
+        async with classified(), self._database.begin() as session:
+            run, machine = await runs.claim_machine(session, ref.run_id)
+            assert run.claim_token is not None, "a claimed run has its token"
+            return Claimed(
+                machine_id=machine.id, machine=machine.name, address=machine.address, token=run.claim_token
+            )
+
+    @activity.defn(name="end_run")
+    async def end_run(self, end: RunEnd) -> None:
+        async with classified(), self._database.begin() as session:
+            await runs.end_run(session, end.run_id, end.state, end.card)
+
+    @activity.defn(name="end_operation")
+    async def end_operation(self, ref: OperationRef) -> OperationEnd:
+        async with classified(), self._database.begin() as session:
+            return OperationEnd(state=await operations.close_operation(session, ref.operation_id))
+
+    @activity.defn(name="hand_over_machine")
+    async def hand_over_machine(self, task: CustodyTask) -> None:
+        async with classified(), self._database.begin() as session:
+            await hand_over_node(session, task.run_id, task.card)
+
+    @activity.defn(name="end_machine_run")
+    async def end_machine_run(self, ref: RunRef) -> None:
+        async with classified(), self._database.begin() as session:
+            await machine_ready(session, ref.run_id)

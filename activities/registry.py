@@ -1,0 +1,46 @@
+"""Every activity there is, with what each needs; a test finds one that is missing here."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from temporalio.client import Client
+
+from activities.machines import Machines
+from activities.records import Records
+from activities.secrets import FileSecrets
+from activities.ssh.pool import ConnectionPool
+from activities.steps import Steps
+from activities.threads import Threads
+from database.unit_of_work import Database
+from providers.base import Provider
+
+
+def activities(
+    *,
+    database: Database,
+    client: Client,
+    pool: ConnectionPool,
+    secrets: FileSecrets,
+    threads: Threads,
+    providers: Mapping[str, Provider],
+) -> list[Callable[..., Any]]:
+    """The bound methods that a worker registers."""
+    records = Records(database, client)
+    machines = Machines(database, pool, secrets, threads, providers)
+    steps = Steps(database, pool, secrets, threads)
+    return [
+        records.open_operation,
+        records.load_batch,
+        records.displace,
+        records.claim_machine,
+        records.end_run,
+        records.end_operation,
+        records.hand_over_machine,
+        records.end_machine_run,
+        machines.await_ssh,
+        machines.make_plan,
+        machines.finish_node,
+        machines.reset_machine,
+        machines.verify_machine,
+        steps.run_step,
+    ]

@@ -1,0 +1,60 @@
+"""From how a step ended on its machine to what is recorded of it: a state, an outcome, or a failure card."""
+
+from activities.failures import card
+from activities.supervisor.spec import StepOutcome, StepState
+from database.steps import StepEnd
+from domain.failures import FailureCard, FailureClass
+from domain.states import RunState
+from profiles.plan import PlanStep
+
+
+def step_end(
+    outcome: StepOutcome, step: PlanStep, *, attempt: int, machine: str, stderr_tail: str
+) -> StepEnd:
+    """Good only when the step exited with 0 and its check, if it has one, agrees."""
+    failed = _failure(outcome, step)
+    if failed is None:
+        return StepEnd(state=RunState.SUCCEEDED, outcome=outcome.outcome, exit_status=outcome.exit_status)
+    failure_class, message = failed
+    said: FailureCard = card(failure_class, message, machine=machine).model_copy(
+        update={
+            "step": step.name,
+            "attempt": attempt,
+            "exit_status": outcome.exit_status,
+            "signal": outcome.signal,
+            "stderr_tail": stderr_tail,
+        }
+    )
+    state = RunState.CANCELED if outcome.state is StepState.CANCELED else RunState.FAILED
+    return StepEnd(
+        state=state,
+        outcome=outcome.outcome,
+        exit_status=outcome.exit_status,
+        signal=outcome.signal,
+        card=said,
+    )
+
+
+def _failure(outcome: StepOutcome, step: PlanStep) -> tuple[FailureClass, str] | None:
+    match outcome.state:
+        case StepState.TIMED_OUT:
+            proof = "nothing of it is left" if outcome.clean else "what is left of it could not be ended"
+            return FailureClass.TIMEOUT, f"ended after its timeout of {step.timeout_seconds} s; {proof}"
+        case StepState.CANCELED:
+            return FailureClass.CANCELLED, "was cancelled on the machine"
+        case StepState.REBOOTED:
+            return FailureClass.LOST_MACHINE, "the machine rebooted or was off while it ran"
+        case StepState.LOST:
+            return FailureClass.LOST_MACHINE, "its supervisor on the machine was killed while it ran"
+        case StepState.EXITED:
+            return _exit_failure(outcome)
+
+
+def _exit_failure(outcome: StepOutcome) -> tuple[FailureClass, str] | None:
+    if outcome.signal is not None:
+        return FailureClass.SIGNAL, f"was killed by signal {outcome.signal}"
+    if outcome.exit_status != 0:
+        return FailureClass.EXIT, f"exited with status {outcome.exit_status}"
+    if outcome.outcome == "verify-failed":
+        return FailureClass.EXIT, "ran and exited with status 0, but its check still fails"
+    return None

@@ -1,0 +1,53 @@
+"""From a machine task to the machine's address and keys, if its claim still holds."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from activities.secrets import FileSecrets
+from activities.signatures import MachineTask, StepTask
+from activities.ssh.target import SshTarget
+from database.run_locks import SupersededError
+from database.tables import Claim, Machine, Run
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedMachine:
+    """A machine, the run that holds it, and how to log in."""
+
+    machine: Machine
+    run: Run
+    target: SshTarget
+
+    @property
+    def label(self) -> str:
+        """How cards name the machine: `local-1 (10.1.2.3:22)`."""
+        return f"{self.machine.name} ({self.target.endpoint})"
+
+
+async def claimed_machine(
+    session: AsyncSession, secrets: FileSecrets, task: MachineTask | StepTask
+) -> ClaimedMachine:
+    """Raises SupersededError when the claim has passed to another run, SecretError without a usable key."""
+    machine, token, run = (
+        await session.execute(
+            select(Machine, Claim.token, Run)
+            .join(Claim, Claim.machine_id == Machine.id)
+            .join(Run, Run.id == task.run_id)
+            .where(Machine.id == task.machine_id)
+        )
+    ).one()
+    if token != task.token:
+        raise SupersededError(
+            f"machine {machine.name} has passed to another run: its claim token is {token}, "
+            f"this run's was {task.token}"
+        )
+    target = SshTarget(
+        address=machine.address,
+        port=machine.port,
+        user=machine.ssh_user,
+        private_key=secrets.resolve(machine.key_secret),
+        host_key=machine.host_key,
+    )
+    return ClaimedMachine(machine=machine, run=run, target=target)

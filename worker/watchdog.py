@@ -1,0 +1,113 @@
+"""The watchdog: operations that the records call unfinished, held against what the workflow engine says.
+
+A workflow that somebody terminated by hand, or that the engine lost, can record nothing any more. The
+watchdog closes its records with a card, so that a node never stays in Preparing for ever.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from database.operations import close_operation
+from database.outbox import operations_to_check
+from database.runs import end_run, open_runs
+from database.tables import Operation, Run
+from database.unit_of_work import Database
+from domain.failures import FailureCard, FailureClass, failure_card
+from domain.states import RunState
+from worker.dispatcher import RPC_TIMEOUT, workflow_id
+
+log = structlog.get_logger(__name__)
+AT_A_TIME = 50
+_LOST = "lost"
+
+
+class Watchdog:
+    """Several may run: each takes the operations whose check is due, and sets their next one."""
+
+    def __init__(self, database: Database, client: Client, *, round_seconds: float) -> None:
+        self._database = database
+        self._client = client
+        self._round = timedelta(seconds=round_seconds)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self._round_once()
+            except (SQLAlchemyError, OSError, RPCError, RuntimeError) as error:
+                log.warning("watchdog: database or workflow engine is away", error=str(error))
+            await asyncio.sleep(self._round.total_seconds())
+
+    async def _round_once(self) -> None:
+        while True:
+            async with self._database.begin() as session:
+                due = await operations_to_check(session, 2 * self._round, AT_A_TIME)
+            for operation in due:
+                await self._check(operation)
+            if len(due) < AT_A_TIME:
+                return
+
+    async def _check(self, operation: Operation) -> None:
+        status = await self._status(workflow_id(operation.id))
+        if status == WorkflowExecutionStatus.RUNNING.name:
+            if datetime.now(UTC) > operation.deadline:
+                log.error("operation past its deadline", operation=str(operation.id))
+                await self._client.get_workflow_handle(workflow_id(operation.id)).cancel(
+                    rpc_timeout=RPC_TIMEOUT
+                )
+            return
+        async with self._database.begin() as session:
+            runs = await open_runs(session, operation.id)
+        waiting = False
+        for run in runs:
+            waiting = await self._still_running(run) or waiting
+            if not waiting:
+                await self._close(run, status)
+        if waiting:
+            return
+        async with self._database.begin() as session:
+            state = await close_operation(session, operation.id)
+        log.warning(
+            "closed the records of a dead workflow", operation=str(operation.id), was=status, state=state
+        )
+
+    async def _still_running(self, run: Run) -> bool:
+        """Whether the run's own workflow is still at work (being cancelled, say) and will record its end."""
+        child = f"{run.kind}/{run.node_id or run.machine_id}"
+        try:
+            described = await self._client.get_workflow_handle(child).describe(rpc_timeout=RPC_TIMEOUT)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise
+        mine = described.parent_id == f"batch/{run.operation_id}/{run.position // 500}"
+        return mine and described.status is WorkflowExecutionStatus.RUNNING
+
+    async def _close(self, run: Run, status: str) -> None:
+        async with self._database.begin() as session:
+            await end_run(session, run.id, RunState.FAILED, dead_workflow_card(run, status))
+
+    async def _status(self, workflow: str) -> str:
+        try:
+            described = await self._client.get_workflow_handle(workflow).describe(rpc_timeout=RPC_TIMEOUT)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return _LOST
+            raise
+        return described.status.name if described.status else _LOST
+
+
+def dead_workflow_card(run: Run, status: str) -> FailureCard:
+    """Says what became of the workflow, and whose records these are."""
+    what = "the workflow engine no longer knows it" if status == _LOST else f"it was {status.lower()}"
+    return failure_card(
+        FailureClass.INTERNAL,
+        f"the workflow that was to {run.action} {run.name} is gone: {what}",
+        seen=datetime.now(UTC),
+        workflow_id=workflow_id(run.operation_id),
+    )

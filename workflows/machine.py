@@ -1,0 +1,69 @@
+"""One machine's way to `ready`: `machine/<machine id>`, when it joins and when it is cleaned."""
+
+import asyncio
+
+from temporalio import workflow
+from temporalio.exceptions import FailureError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activities.signatures import (
+        MachineActivities,
+        RecordActivities,
+        RunEnd,
+        RunHeader,
+        RunRef,
+    )
+    from domain.failures import FailureClass
+    from domain.states import RunState
+    from workflows import options
+    from workflows.calls import call
+    from workflows.failures import current_card, failure, note
+    from workflows.machine_steps import claim
+
+
+@workflow.defn(name="MachineRun")
+class MachineWorkflow:
+    """Join: verify. Clean: reset, then verify. A machine that fails either is `failed`, never `ready`."""
+
+    @workflow.run
+    async def run(self, run: RunHeader) -> None:
+        """Fails with the machine's failure card, after it has been recorded."""
+        try:
+            await self._bring_to_ready(run)
+        except (FailureError, asyncio.CancelledError) as error:
+            cancelled = is_cancelled_exception(error)
+            if cancelled or not isinstance(error, FailureError):
+                card = note(FailureClass.CANCELLED, f"{run.action} of {run.name} was cancelled")
+            else:
+                card = current_card(error)
+            state = RunState.CANCELED if cancelled else RunState.FAILED
+            await asyncio.shield(
+                call(
+                    RecordActivities.end_run,
+                    RunEnd(run_id=run.run_id, state=state, card=card),
+                    options.RECORD,
+                    f"record that {run.action} of {run.name} ended as {state}",
+                )
+            )
+            if cancelled:
+                raise
+            raise failure(card) from error
+
+    async def _bring_to_ready(self, run: RunHeader) -> None:
+        task = await claim(run)
+        if run.action == "clean":
+            await call(
+                MachineActivities.reset_machine, task, options.PROVIDER, f"wipe {run.name} for its next user"
+            )
+        await call(
+            MachineActivities.verify_machine,
+            task,
+            options.REACH_NEW,
+            f"reach {run.name} over SSH and read its facts",
+        )
+        await call(
+            RecordActivities.end_machine_run,
+            RunRef(run_id=run.run_id),
+            options.RECORD,
+            f"report {run.name} ready",
+        )

@@ -1,0 +1,154 @@
+"""An operation and its batches: fan out to one child per node or machine, in bounded windows."""
+
+import asyncio
+
+from temporalio import workflow
+from temporalio.exceptions import (
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+    is_cancelled_exception,
+)
+from temporalio.workflow import ParentClosePolicy
+
+with workflow.unsafe.imports_passed_through():
+    from activities.signatures import (
+        BatchRef,
+        BatchRuns,
+        DisplaceRequest,
+        OperationEnd,
+        OperationOutline,
+        OperationRef,
+        RecordActivities,
+        RunEnd,
+        RunHeader,
+    )
+    from domain.failures import FailureClass
+    from domain.states import RunState
+    from workflows import options
+    from workflows.attributes import attributes
+    from workflows.calls import call
+    from workflows.failures import current_card, note
+    from workflows.machine import MachineWorkflow
+    from workflows.node import NodeWorkflow
+
+# Children of one batch at work at the same time, and batches of one operation.
+WINDOW = 50
+BATCH_WINDOW = 2
+# How often a terminate may find yet another run in its place.
+DISPLACE_TRIES = 5
+
+
+def child_id(run: RunHeader) -> str:
+    """`node/<id>` or `machine/<id>`: the id is what keeps two runs of one subject apart."""
+    return f"{run.kind}/{run.subject}"
+
+
+def _reraise_cancellation() -> None:
+    """A cancelled workflow ends as cancelled, also when every child took the cancel as its own result."""
+    if workflow.cancellation_reason() is not None:
+        raise asyncio.CancelledError
+
+
+@workflow.defn(name="Batch")
+class BatchWorkflow:
+    """At most 500 runs of an operation, WINDOW of them at a time."""
+
+    @workflow.run
+    async def run(self, ref: BatchRef) -> None:
+        """Ends when every run of the batch has ended; a run's failure is that run's result."""
+        loaded: BatchRuns = await call(
+            RecordActivities.load_batch, ref, options.RECORD, "load the runs of this batch"
+        )
+        window = asyncio.Semaphore(WINDOW)
+        await asyncio.gather(*(self._in_window(run, window) for run in loaded.runs))
+        _reraise_cancellation()
+
+    async def _in_window(self, run: RunHeader, window: asyncio.Semaphore) -> None:
+        async with window:
+            try:
+                await self._drive(run)
+            except ChildWorkflowError as error:
+                # The child records its own end; this is for one that could not (terminated by hand, say).
+                card = current_card(error).model_copy(update={"workflow_id": child_id(run)})
+                state = RunState.CANCELED if is_cancelled_exception(error) else RunState.FAILED
+                await self._record(RunEnd(run_id=run.run_id, state=state, card=card))
+
+    async def _drive(self, run: RunHeader) -> None:
+        for _ in range(DISPLACE_TRIES):
+            try:
+                await self._start_child(run)
+                return
+            except WorkflowAlreadyStartedError:
+                if run.action != "terminate":
+                    break
+                await call(
+                    RecordActivities.displace,
+                    DisplaceRequest(workflow_id=child_id(run), operation_id=run.operation_id),
+                    options.WAIT,
+                    f"stop what is running on {run.name}",
+                )
+        card = note(FailureClass.INTERNAL, f"another run of {run.name} holds workflow {child_id(run)}")
+        await self._record(RunEnd(run_id=run.run_id, state=RunState.FAILED, card=card))
+
+    async def _start_child(self, run: RunHeader) -> None:
+        node = run.kind == "node"
+        await workflow.execute_child_workflow(
+            NodeWorkflow.run if node else MachineWorkflow.run,
+            run,
+            id=child_id(run),
+            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+            static_summary=f"{run.action} {run.name}",
+            search_attributes=attributes(
+                tenant=run.tenant_id,
+                action=run.action,
+                cluster=run.cluster,
+                node=run.name if node else None,
+                machine=None if node else run.name,
+            ),
+        )
+
+    async def _record(self, end: RunEnd) -> None:
+        await call(RecordActivities.end_run, end, options.RECORD, f"record the run as {end.state}")
+
+
+@workflow.defn(name="Operation")
+class OperationWorkflow:
+    """`operation/<id>`: what one caller asked for, from the outbox to its final state."""
+
+    @workflow.run
+    async def run(self, ref: OperationRef) -> OperationEnd:
+        """The operation's final state; the nodes' results are in the children and in the database."""
+        outline: OperationOutline = await call(
+            RecordActivities.open_operation, ref, options.RECORD, "open the operation"
+        )
+        workflow.set_current_details(f"{outline.action}: {outline.runs} runs")
+        try:
+            window = asyncio.Semaphore(BATCH_WINDOW)
+            await asyncio.gather(
+                *(self._batch(ref, batch, outline, window) for batch in range(outline.batches))
+            )
+            _reraise_cancellation()
+        finally:
+            end: OperationEnd = await asyncio.shield(
+                call(RecordActivities.end_operation, ref, options.RECORD, "add up the results")
+            )
+        return end
+
+    async def _batch(
+        self, ref: OperationRef, batch: int, outline: OperationOutline, window: asyncio.Semaphore
+    ) -> None:
+        async with window:
+            try:
+                await workflow.execute_child_workflow(
+                    BatchWorkflow.run,
+                    BatchRef(operation_id=ref.operation_id, batch=batch),
+                    id=f"batch/{ref.operation_id}/{batch}",
+                    parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                    static_summary=f"{outline.action}: batch {batch + 1} of {outline.batches}",
+                    search_attributes=attributes(
+                        tenant=outline.tenant_id, action=outline.action, cluster=outline.cluster
+                    ),
+                )
+            except ChildWorkflowError as error:
+                # Its runs record their own ends; the watchdog closes the operation after the last of them.
+                workflow.logger.error("batch %s ended early: %s", batch, current_card(error).message)

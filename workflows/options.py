@@ -1,0 +1,74 @@
+"""The one table of activity options, by what the activity waits for."""
+
+from datetime import timedelta
+
+from temporalio.common import RetryPolicy
+from temporalio.workflow import ActivityCancellationType, ActivityConfig
+
+# A record is written within milliseconds. When the database is down it is tried until it is back: giving up
+# would lose what happened. Short, since a task handed out by a dying server is lost until this has passed.
+RECORD = ActivityConfig(
+    start_to_close_timeout=timedelta(seconds=20),
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(milliseconds=200),
+        backoff_coefficient=2,
+        maximum_interval=timedelta(seconds=5),
+    ),
+)
+
+# Waits for something else to end, as long as that takes; its loop heartbeats.
+WAIT = ActivityConfig(
+    start_to_close_timeout=timedelta(hours=1),
+    heartbeat_timeout=timedelta(seconds=15),
+    cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=5)
+    ),
+)
+
+
+def reach(tries: int) -> ActivityConfig:
+    """Short tries to reach a machine, about 2.5 s apart once it has failed a few times.
+
+    Tries are counted, not time: while no worker runs none is used up, so that a control plane that was
+    down over night does not find its machines given up.
+    """
+    return ActivityConfig(
+        start_to_close_timeout=timedelta(seconds=30),
+        heartbeat_timeout=timedelta(seconds=15),
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        retry_policy=RetryPolicy(
+            initial_interval=timedelta(milliseconds=200),
+            backoff_coefficient=1.5,
+            maximum_interval=timedelta(milliseconds=2500),
+            maximum_attempts=tries,
+        ),
+    )
+
+
+# A machine that boots may take minutes; one that is being given back is not waited for as long.
+REACH_NEW = reach(tries=120)
+REACH_LEAVING = reach(tries=12)
+
+# Through the provider: power, reimage.
+PROVIDER = ActivityConfig(
+    start_to_close_timeout=timedelta(minutes=10),
+    heartbeat_timeout=timedelta(seconds=30),
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=20), maximum_attempts=5
+    ),
+)
+
+
+def step(timeout_seconds: int) -> ActivityConfig:
+    """A step: its own timeout is kept by the machine's supervisor; Temporal only notices a dead worker."""
+    return ActivityConfig(
+        start_to_close_timeout=timedelta(seconds=2 * timeout_seconds + 3600),
+        heartbeat_timeout=timedelta(seconds=10),
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        retry_policy=RetryPolicy(
+            initial_interval=timedelta(milliseconds=200),
+            backoff_coefficient=2,
+            maximum_interval=timedelta(seconds=5),
+        ),
+    )

@@ -1,0 +1,7 @@
+"""Every workflow there is; a test finds one that is missing here."""
+
+from workflows.machine import MachineWorkflow
+from workflows.node import NodeWorkflow
+from workflows.operation import BatchWorkflow, OperationWorkflow
+
+WORKFLOWS: list[type] = [OperationWorkflow, BatchWorkflow, NodeWorkflow, MachineWorkflow]
