@@ -10,7 +10,7 @@ if [ "$3" != mapped ]; then
   mv pid1.new pid1
   read -r _ <go || :
   # Again, now as a root that is known here: this shell was started without one, and so without its rights.
-  exec sh -c "$INIT" init "$NAME" "$IP" mapped
+  exec sh -c 'eval "$INIT"' init "$NAME" "$IP" mapped
 fi
 # One descriptor reaches back to the folder, to tell the host that the root was switched.
 exec 7>booted
@@ -38,7 +38,7 @@ mkdir dev/sysctl
 mount -t tmpfs -o mode=755,nosuid,nodev,noexec sysctl dev/sysctl
 # Files that only accept writes cannot be copied, hence the checks instead of cp's status.
 cp -r proc/sys/vm proc/sys/kernel proc/sys/fs dev/sysctl/ 2>/dev/null || :
-[ -s dev/sysctl/vm/swappiness ] && [ -s dev/sysctl/kernel/pid_max ] && [ -s dev/sysctl/fs/file-max ]
+for name in vm/swappiness kernel/pid_max fs/file-max; do [ -s "dev/sysctl/$name" ]; done
 for name in hostname domainname random/uuid; do
   mount --bind "proc/sys/kernel/$name" "dev/sysctl/kernel/$name"
 done

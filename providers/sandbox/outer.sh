@@ -11,4 +11,4 @@ done
 # The text is read here: until its ids are mapped, the new namespace may not walk into other users' folders.
 INIT=$(cat "$HERE/init.sh")
 export INIT
-exec unshare --user --mount --pid --uts --ipc --net --cgroup --fork sh -c "$INIT" init "$NAME" "$IP"
+exec unshare --user --mount --pid --uts --ipc --net --cgroup --fork sh -c 'eval "$INIT"' init "$NAME" "$IP"
