@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from activities.supervisor.client import Supervisor
 from activities.supervisor.spec import StepOutcome, StepSpec
@@ -84,3 +85,18 @@ def eventually(condition: Callable[[], bool], what: str, within_s: float = 10) -
     while not condition():
         assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
         time.sleep(0.01)
+
+
+def runner_of(base: str, key: str) -> int:
+    """Process id of a step's runner, once it has one."""
+    story = Path(base, "runs", f"{key}_st")
+    eventually(lambda: story.exists() and "runner" in story.read_text(), "the step has a runner")
+    return int(story.read_text().split("runner ")[1].split()[0])
+
+
+def exists(pid: int) -> bool:
+    """Whether the process runs; a dead one that nobody has reaped yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
