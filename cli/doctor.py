@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from rich.table import Table
 from cli.dev.cluster import binaries
 from cli.dev.errors import DevError
 from cli.dev.ports import LOOPBACK, is_free
+from cli.dev.process import tied
 from cli.dev.temporal import binary
 from cli.dev.tool import CHECKOUT
 
@@ -140,7 +142,12 @@ def _sandbox(data_dir: Path) -> Iterator[Check]:
     command = [sys.executable, "-m", "providers.sandbox", str(data_dir / "sandbox"), "check"]
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=CHECKOUT, timeout=_SANDBOX_SECONDS
+            tied(command, signal.SIGKILL),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=CHECKOUT,
+            timeout=_SANDBOX_SECONDS,
         )
         lacking = [str(sentence) for sentence in json.loads(result.stdout)]
     except subprocess.TimeoutExpired:

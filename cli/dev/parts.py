@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import httpx
-
 from cli.dev.data import DataDirectory
 from cli.dev.errors import DevError
 from cli.dev.machines import Machines
@@ -14,7 +12,6 @@ from cli.dev.postgres import EmbeddedPostgres
 from cli.dev.process import Child, ChildEvent, Program
 from cli.dev.services import (
     healthy,
-    lives,
     owner_environment,
     sandbox_environment,
     service,
@@ -80,12 +77,11 @@ class Parts:
 
     async def start_api(self) -> None:
         """Starts the API and returns when it and its database answer."""
-        async with httpx.AsyncClient(base_url=self.api_url, timeout=5.0) as client:
-            await self._start(service("api", self._data, self._environment(), lambda: healthy(client)))
+        await self._start(service("api", self._data, self._environment(), lambda: healthy(self.api_url)))
 
     async def start_worker(self) -> None:
-        """Starts the worker."""
-        await self._start(service("worker", self._data, self._environment(), lives))
+        """Starts the worker and returns when it takes work from Temporal."""
+        await self._start(service("worker", self._data, self._environment(), self._worker_polls))
 
     async def stop(self) -> list[Exception]:
         """Stops what runs, clients before servers; returns what went wrong on the way, and goes on."""
@@ -103,6 +99,12 @@ class Parts:
             child.kill()
         self.temporal.kill()
         self.postgres.kill()
+
+    async def _worker_polls(self) -> bool:
+        pid = self._services["worker"].pid
+        return pid is not None and await self.temporal.polled_by(
+            pid, self._environment()["BRINGUP_TASK_QUEUE"]
+        )
 
     async def _start(self, program: Program) -> None:
         child = Child(program, self._on_event)

@@ -124,7 +124,9 @@ class Child:
         await self._end_process(grace=0.0 if force else self.program.stop_grace)
 
     def kill(self) -> None:
-        """SIGKILL at once, for a person who does not want to wait for a `stop` in progress."""
+        """SIGKILL at once and for good, for a person who does not want to wait for `stop`."""
+        if self._keeper is not None:
+            self._keeper.cancel()
         if self.pid is not None:
             kill_group(self.pid)
 
@@ -176,20 +178,25 @@ class Child:
         while self._process is not None:
             reason = describe_exit(await self._process.wait())
             kill_group(self._process.pid)
-            while not await self._bring_back(reason, self.last_lines()):
-                reason = "did not come back"
+            while failure := await self._bring_back(reason):
+                reason = failure
             self._event(EventKind.BACK, f"is back as process {self.pid}")
 
-    async def _bring_back(self, reason: str, lines: tuple[str, ...]) -> bool:
-        delay = self._delay()
+    async def _bring_back(self, reason: str) -> str | None:
+        """Starts the process again after a pause; returns why that failed, None when it serves."""
+        lines, delay = self.last_lines(), self._delay()
         self._event(EventKind.DIED, f"{reason}; starting it again in {delay:g} s", lines)
         await asyncio.sleep(delay)
         try:
             await self._launch()
-        except (ChildError, OSError):
-            await self._end_process(grace=0.0)
-            return False
-        return True
+        except ChildError as error:
+            failure = error.reason
+        except Exception as error:  # whatever goes wrong, a supervisor goes on and says so
+            failure = f"could not be started ({error!r})"
+        else:
+            return None
+        await self._end_process(grace=0.0)
+        return failure
 
     def _delay(self) -> float:
         """Counts a death and says how long to wait: doubling with each death of the last minute."""
@@ -209,7 +216,7 @@ class Child:
         self._on_event(ChildEvent(self.program.name, kind, text, lines))
 
     async def _end_process(self, grace: float) -> None:
-        process, self._process = self._process, None
+        process = self._process
         if process is None:
             return
         if process.returncode is None:
@@ -219,6 +226,7 @@ class Child:
                 await asyncio.wait_for(process.wait(), grace or None)
         kill_group(process.pid)
         await process.wait()
+        self._process = None
         self.program.pid_file.unlink(missing_ok=True)
 
 

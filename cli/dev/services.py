@@ -14,6 +14,8 @@ from cli.dev.process import Program
 from cli.dev.temporal import NAMESPACE
 from cli.dev.tool import CHECKOUT
 
+_STOP_GRACE = 4.0  # seconds; more than BRINGUP_STOP_SECONDS, so that the worker can hand its steps over
+
 
 def sandbox_environment(data: DataDirectory) -> dict[str, str]:
     """What the sandbox provider needs; the caller's own BRINGUP_ settings pass through."""
@@ -44,6 +46,8 @@ def service_environment(
 ) -> dict[str, str]:
     """What api and worker need to find the database, Temporal, secrets and machines."""
     return {
+        "BRINGUP_TASK_QUEUE": "bringup",
+        "BRINGUP_STOP_SECONDS": "2.5",
         **sandbox_environment(data),
         "BRINGUP_DATABASE_URL": app_url,
         "BRINGUP_DATABASE_APP_ROLE": APP,
@@ -69,18 +73,15 @@ def service(
         log=data.logs / f"{name}.log",
         pid_file=data.pids / f"{name}.pid",
         serves=serves,
+        stop_grace=_STOP_GRACE,
         directory=CHECKOUT,
     )
 
 
-async def healthy(client: httpx.AsyncClient) -> bool:
+async def healthy(api_url: str) -> bool:
     """Whether the API and its database answer."""
-    try:
-        return (await client.get("/healthz")).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False
-
-
-async def lives() -> bool:
-    """For a process that serves no port: it serves as long as it lives, and its supervisor sees to that."""
-    return True
+    async with httpx.AsyncClient(base_url=api_url, timeout=5.0) as client:
+        try:
+            return (await client.get("/healthz")).status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 
 from cli.dev.data import DataDirectory
+from cli.dev.errors import DevError
 from cli.dev.joining import Joining
 from cli.dev.leftovers import end_processes, free_shared_memory
 from cli.dev.machines import Machines
@@ -47,6 +48,9 @@ class Stack:
 
         Raises what kept it from coming up, with everything taken down as well.
         """
+        ready_file = self._options.ready_file
+        if ready_file is not None and not ready_file.parent.is_dir():
+            raise DevError(f"--ready-file: there is no folder {ready_file.parent}")
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         self._data.open()
@@ -123,7 +127,7 @@ class Stack:
             words.append(parts.api_url)
 
     async def _start_worker(self, parts: Parts) -> None:
-        with self._screen.timed("worker", "started"):
+        with self._screen.timed("worker", "up"):
             await parts.start_worker()
 
     async def _take_down(self) -> None:
@@ -148,7 +152,10 @@ class Stack:
     def _on_event(self, event: ChildEvent) -> None:
         self._screen.event(event)
         if event.kind is EventKind.BACK:
-            self._write_ready_file()
+            try:
+                self._write_ready_file()
+            except OSError as error:  # its folder may be gone by now; the child is back all the same
+                self._screen.error(error)
 
     def _write_ready_file(self) -> None:
         if self._options.ready_file is None or self._found is None or self._parts is None:

@@ -116,6 +116,27 @@ class EmbeddedTemporal:
         if self._child is not None:
             self._child.kill()
 
+    async def polled_by(self, pid: int, queue: str) -> bool:
+        """Whether process `pid` of this host takes workflow tasks from a task queue.
+
+        Clients of the SDK say who they are as `PID@HOST` unless told otherwise.
+        """
+        if not await accepts(self.port):
+            return False
+        asked = [
+            "task-queue",
+            "describe",
+            "--namespace",
+            NAMESPACE,
+            "--task-queue",
+            queue,
+            "--output",
+            "json",
+        ]
+        asked += ["--legacy-mode"]  # the newer answer comes from a cache and is up to 5 s old
+        status, output = await self._temporal(*asked)
+        return status == 0 and f'"{pid}@' in output
+
     async def _start_server(self) -> None:
         # The server takes five random ports beside ours, so ports asked for may meet a collision too.
         for attempt in range(1, _PORT_TRIES + 1):
@@ -181,7 +202,10 @@ class EmbeddedTemporal:
             raise ChildError("temporal", what, output.splitlines()[-5:], self._log)
 
     async def _operator(self, *arguments: str) -> tuple[int, str]:
-        command = [str(binary()), "operator", *arguments, "--address", self.address, "--disable-config-file"]
+        return await self._temporal("operator", *arguments)
+
+    async def _temporal(self, *arguments: str) -> tuple[int, str]:
+        command = [str(binary()), *arguments, "--address", self.address, "--disable-config-file"]
         process = await asyncio.create_subprocess_exec(
             *tied(command, signal.SIGKILL),
             stdin=subprocess.DEVNULL,

@@ -94,6 +94,15 @@ async def test_a_child_that_ignores_sigterm_is_killed_with_its_group(tmp_path: P
     assert not (tmp_path / "double.pid").exists()
 
 
+async def test_a_child_that_is_killed_on_purpose_stays_down(tmp_path: Path, events: Events) -> None:
+    child = Child(program(tmp_path, "touch serving; exec sleep 600"), events)
+    await child.start()
+    child.kill()
+    await eventually(lambda: child.pid is None)
+    await child.stop()
+    assert events.seen == []
+
+
 async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     child = Child(program(tmp_path, "echo $$ > started; exec sleep 600"))
     starting = asyncio.create_task(child.start())

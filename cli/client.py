@@ -1,0 +1,138 @@
+"""The HTTP API as the commands call it. Nothing else of bringup is known here."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from cli.connection import Connection
+from cli.errors import RefusedError, UnreachableError
+
+_TIMEOUT = 60.0  # seconds; a create of many nodes is answered well within
+_UNAVAILABLE = frozenset({502, 503, 504})
+_PAGE = 500
+
+Object = dict[str, Any]
+
+
+class Client:
+    """One connection to the API. Every call raises `UnreachableError` or `RefusedError`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        try:
+            self._http = httpx.Client(
+                base_url=connection.api.rstrip("/"),
+                headers={"Authorization": f"Bearer {connection.token}"},
+                timeout=httpx.Timeout(_TIMEOUT, connect=5.0),
+                trust_env=False,  # a proxy for the Internet is not one for an API on this network
+            )
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise UnreachableError(f"{connection.api} or the token cannot be used: {error}") from None
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def fleet(self, method: str, body: Mapping[str, Any] | None = None) -> Object:
+        """Calls `group/method` of the fleet API for the connection's tenant."""
+        sent = {"tenantId": self.connection.tenant, **(body or {})}
+        return self._object("POST", f"/api/compute/{method}", sent)
+
+    def fleet_list(
+        self, method: str, body: Mapping[str, Any] | None = None, limit: int | None = None
+    ) -> list[Object]:
+        """All items of a list, page after page, or the first `limit`."""
+        items: list[Object] = []
+        cursor: str | None = None
+        while True:
+            left = _PAGE if limit is None else min(_PAGE, limit - len(items))
+            page = {**(body or {}), "limit": left, **({"cursor": cursor} if cursor else {})}
+            answer = self.fleet(method, page)
+            items += answer["items"]
+            cursor = answer.get("nextCursor")
+            if not cursor or (limit is not None and len(items) >= limit):
+                return items
+
+    def pools(self) -> list[Object]:
+        """All pools; their list has no pages."""
+        return list(self.fleet("pools/list")["pools"])
+
+    def nodes(self, cluster: str, operation: str | None = None) -> list[Object]:
+        """A cluster's node records, or those that one operation is about."""
+        query = {"operation": operation} if operation else {}
+        answer = self._object("GET", f"/clusters/{_part(cluster)}/nodes", None, query)
+        return list(answer["nodes"])
+
+    def create_nodes(self, cluster: str, body: Mapping[str, Any]) -> Object:
+        """Asks for nodes; the answer names the operation."""
+        return self._object("POST", f"/clusters/{_part(cluster)}/nodes/create", body)
+
+    def terminate_nodes(self, cluster: str, body: Mapping[str, Any]) -> Object:
+        """Asks for the end of nodes; the answer names the operation and says what became of each."""
+        return self._object("POST", f"/clusters/{_part(cluster)}/nodes/terminate", body)
+
+    def operation(self, operation_id: str) -> Object:
+        """One operation with its progress."""
+        found = self.fleet("operations/get", {"operationId": operation_id})["operation"]
+        return dict(found)
+
+    def _object(
+        self,
+        verb: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, str] | None = None,
+    ) -> Object:
+        try:
+            answer = self._http.request(verb, path, json=body, params=query)
+        except httpx.HTTPError as error:
+            raise UnreachableError(self._unreachable(error)) from None
+        except httpx.InvalidURL as error:
+            raise UnreachableError(f"{self.connection.api} is not an address: {error}") from None
+        if answer.status_code in _UNAVAILABLE:
+            raise UnreachableError(f"the API cannot serve now: {_refusal(answer)}")
+        if answer.is_success:
+            try:
+                return dict(answer.json())
+            except (ValueError, TypeError):
+                pass
+        raise _refusal(answer)
+
+    def _unreachable(self, error: httpx.HTTPError) -> str:
+        where = f"{self.connection.api} (from {self.connection.source})"
+        reason = str(error) or type(error).__name__
+        return f"cannot reach the API at {where}: {reason}; is `bringup dev` running?"
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _refusal(answer: httpx.Response) -> RefusedError:
+    """Either surface's error body in one line: the message, then each problem by its path."""
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        text = answer.text.strip()[:300] or answer.reason_phrase
+        status = answer.status_code
+        return RefusedError(status, "", f"HTTP {status} from {answer.url}, not understood: {text}")
+    error = body["error"] if isinstance(body.get("error"), dict) else body
+    code = str(error.get("code", ""))
+    message = str(error.get("message") or error.get("Message") or error.get("detail") or "no reason given")
+    details = [f"{one.get('path')}: {one.get('message')}" for one in error.get("details") or []]
+    if not details and error.get("Detail"):
+        details = [str(error["Detail"])]
+    parts = [part for part in details if part not in message]
+    line = f"{message} ({'; '.join(parts)})" if parts else message
+    if answer.status_code >= 500 and error.get("correlationId"):
+        line += f" [correlation id {error['correlationId']}]"
+    return RefusedError(answer.status_code, code, f"{code or answer.status_code}: {line}")
