@@ -1,0 +1,66 @@
+"""Runs an operation of a scripted World on the time-skipping server."""
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from temporalio.client import WorkflowHandle
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Worker
+
+from activities.signatures import OperationEnd, OperationRef
+from tests.fixtures.temporal import time_skipping
+from tests.workflows.fakes import Fakes, World
+from workflows.client import workflow_runner
+from workflows.operation import OperationWorkflow
+from workflows.registry import WORKFLOWS
+
+__all__ = ["time_skipping"]
+
+Started = WorkflowHandle[OperationWorkflow, OperationEnd]
+
+
+class Lab:
+    """A worker over a World, on its own task queue."""
+
+    def __init__(self, environment: WorkflowEnvironment) -> None:
+        self.environment = environment
+        self.task_queue = f"test-{uuid.uuid4()}"
+
+    @asynccontextmanager
+    async def worker(self, world: World, *, cached: int = 100) -> AsyncIterator[None]:
+        """Hosts the real workflows beside the scripted activities."""
+        async with Worker(
+            self.environment.client,
+            task_queue=self.task_queue,
+            workflows=WORKFLOWS,
+            activities=Fakes(world).registered(),
+            workflow_runner=workflow_runner(),
+            max_cached_workflows=cached,
+        ):
+            yield
+
+    async def start(self, world: World) -> Started:
+        """Starts the operation's workflow as the dispatcher does."""
+        return await self.environment.client.start_workflow(
+            OperationWorkflow.run,
+            OperationRef(operation_id=world.operation_id),
+            id=f"operation/{world.operation_id}",
+            task_queue=self.task_queue,
+        )
+
+    async def run(self, world: World, *, cached: int = 100) -> OperationEnd:
+        """Starts and waits for the end."""
+        async with self.worker(world, cached=cached):
+            handle = await self.start(world)
+            return await handle.result()
+
+
+@pytest.fixture
+def lab(time_skipping: WorkflowEnvironment) -> Lab:
+    """A lab of the test's own."""
+    return Lab(time_skipping)
+
+
+Run = Callable[[World], Awaitable[OperationEnd]]
