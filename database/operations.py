@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import func, insert, select, text, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.events import record_event
+from database.refusals import Refusal, RefusalCode
 from database.tables import Operation, Outbox, Run
 from domain.failures import FailureCard
 from domain.states import FINAL_RUN_STATES, RunState, combined_state
@@ -32,6 +34,53 @@ class NewRun:
     machine_id: str | None = None
 
 
+async def claim_request_id(
+    session: AsyncSession,
+    *,
+    operation_id: uuid.UUID,
+    tenant_id: str,
+    request_id: str,
+    action: str,
+    actor: str,
+    cluster_id: str | None = None,
+) -> None:
+    """Puts the operation's row in, so that its request id is taken while this transaction lasts.
+
+    Waits for another transaction that holds the same id. Raises Refusal (CONFLICT with the first operation's
+    id) when that one was committed. `submit_operation` completes the row in the same transaction.
+    """
+    now = datetime.now(UTC)
+    claimed = await session.execute(
+        upsert(Operation)
+        .values(
+            id=operation_id,
+            tenant_id=tenant_id,
+            cluster_id=cluster_id,
+            action=action,
+            request_id=request_id,
+            state=RunState.PENDING,
+            created_by=actor,
+            deadline=now + OPERATION_DEADLINE,
+            next_check_at=now + FIRST_CHECK,
+        )
+        .on_conflict_do_nothing(
+            index_elements=[Operation.tenant_id, Operation.request_id],
+            index_where=Operation.request_id.is_not(None),
+        )
+        .returning(Operation.id)
+    )
+    if claimed.scalar_one_or_none() is not None:
+        return
+    first = await session.scalar(
+        select(Operation.id).where(Operation.tenant_id == tenant_id, Operation.request_id == request_id)
+    )
+    raise Refusal(
+        RefusalCode.CONFLICT,
+        f"request id {request_id} was used before, by operation {first}; nothing was done",
+        operation_id=first,
+    )
+
+
 async def submit_operation(
     session: AsyncSession,
     *,
@@ -48,27 +97,30 @@ async def submit_operation(
 ) -> None:
     """Writes operation, runs, event and outbox row, and wakes the dispatchers at commit.
 
-    An operation without runs has nothing to do: it is written as ended, failed when `card` says why.
+    A row that `claim_request_id` put in is completed. An operation without runs has nothing to do: it is
+    written as ended, failed when `card` says why.
     """
     now = datetime.now(UTC)
     ended = not runs
-    session.add(
-        Operation(
-            id=operation_id,
-            tenant_id=tenant_id,
-            cluster_id=cluster_id,
-            machine_id=machine_id,
-            action=action,
-            request_id=request_id,
-            state=RunState.PENDING if runs else RunState.FAILED if card else RunState.SUCCEEDED,
-            message=message,
-            card=card.model_dump(mode="json") if card else None,
-            run_count=len(runs),
-            created_by=actor,
-            ended_at=now if ended else None,
-            deadline=now + OPERATION_DEADLINE,
-            next_check_at=now + FIRST_CHECK,
-        )
+    values = {
+        "tenant_id": tenant_id,
+        "cluster_id": cluster_id,
+        "machine_id": machine_id,
+        "action": action,
+        "request_id": request_id,
+        "state": RunState.PENDING if runs else RunState.FAILED if card else RunState.SUCCEEDED,
+        "message": message,
+        "card": card.model_dump(mode="json") if card else None,
+        "run_count": len(runs),
+        "created_by": actor,
+        "ended_at": now if ended else None,
+        "deadline": now + OPERATION_DEADLINE,
+        "next_check_at": now + FIRST_CHECK,
+    }
+    await session.execute(
+        upsert(Operation)
+        .values(id=operation_id, **values)
+        .on_conflict_do_update(index_elements=[Operation.id], set_=values)
     )
     await session.flush()
     if runs:

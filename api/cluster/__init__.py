@@ -1,0 +1,1 @@
+"""The cluster API: REST over clusters, nodes and operations, in the words that its clients know."""

@@ -1,0 +1,65 @@
+"""Bodies of the cluster API. Keys that clients send beyond these are let pass, as the product lets them."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+RequestId = Annotated[str, Field(min_length=1, max_length=255)]
+_Selector = Annotated[list[str], Field(max_length=10_000)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class Definition(_Body):
+    """The bucket's definition; clients merge other attributes into it."""
+
+    machineType: str | None = Field(default=None, max_length=64)  # noqa: N815
+
+
+class CreateSet(_Body):
+    """One set of nodes to create."""
+
+    count: int = Field(ge=1, le=10_000)
+    nodearray: str = Field(min_length=1, max_length=255)
+    definition: Definition | None = None
+    nameFormat: str | None = Field(default=None, min_length=1, max_length=128)  # noqa: N815
+    nameOffset: int | None = Field(default=None, ge=0, le=1_000_000_000)  # noqa: N815
+    nodeAttributes: dict[str, Any] | None = None  # noqa: N815
+    placementGroupId: str | None = Field(default=None, max_length=255)  # noqa: N815
+
+    @field_validator("nodeAttributes")
+    @classmethod
+    def _typed(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        attributes = value or {}
+        for name in ("KeepAlive", "Fixed", "StartAutomatically", "Interruptible"):
+            if not isinstance(attributes.get(name, False), bool):
+                raise ValueError(f"{name} must be true or false")
+        if attributes.get("ShutdownPolicy", "Terminate") not in ("Terminate", "Deallocate"):
+            raise ValueError("ShutdownPolicy must be Terminate or Deallocate")
+        if not isinstance(attributes.get("Configuration", {}), dict):
+            raise ValueError("Configuration must be an object")
+        if attributes.get("StartAutomatically") is False:
+            raise ValueError(
+                "StartAutomatically=false is not served by this release: nodes start when they are created"
+            )
+        return value
+
+
+class CreateNodes(_Body):
+    """`POST /clusters/{cluster}/nodes/create`."""
+
+    requestId: RequestId | None = None  # noqa: N815
+    sets: list[CreateSet] = Field(min_length=1, max_length=1_000)
+
+
+class ManageNodes(_Body):
+    """The body of every verb on nodes: selectors, of which the union is meant."""
+
+    requestId: RequestId | None = None  # noqa: N815
+    ids: _Selector | None = None
+    names: _Selector | None = None
+    hostnames: _Selector | None = None
+    ip_addresses: _Selector | None = None
+    filter: str | None = Field(default=None, max_length=8_192)

@@ -1,0 +1,125 @@
+"""Cluster nodes as they are read: lists, counts, and the nodes that a request selects."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Select, exists, func, or_, select
+from sqlalchemy.engine import Row
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from database.planning import Usage
+from database.tables import MachineType, Node, Run
+from domain.states import NodeStatus
+
+# These hold no machine.
+AT_REST = (NodeStatus.OFF, NodeStatus.DEALLOCATED, NodeStatus.TERMINATED)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which nodes are meant: the union of all selectors."""
+
+    ids: Sequence[str] = ()
+    names: Sequence[str] = ()
+    hostnames: Sequence[str] = ()
+    ip_addresses: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCount:
+    """How many live nodes of one kind there are."""
+
+    node_array_id: str | None
+    machine_type: str
+    placement_group: str | None
+    status: str
+    count: int
+
+
+def live_nodes(cluster_id: str) -> Select[*tuple[object, ...]]:
+    """The columns of every node that still holds its name, oldest first."""
+    return (
+        select(*Node.__table__.columns)
+        .where(Node.cluster_id == cluster_id, Node.removed_at.is_(None))
+        .order_by(Node.created_at, Node.name)
+    )
+
+
+async def nodes_of_cluster(
+    session: AsyncSession, cluster_id: str, *, operation_id: uuid.UUID | None = None
+) -> Sequence[Row[*tuple[object, ...]]]:
+    """All live nodes of a cluster, or those of one operation."""
+    query = live_nodes(cluster_id)
+    if operation_id is not None:
+        query = query.where(exists().where(Run.operation_id == operation_id, Run.node_id == Node.id))
+    return (await session.execute(query)).all()
+
+
+async def count_nodes(session: AsyncSession, cluster_id: str) -> list[NodeCount]:
+    """Live nodes by array, machine type, placement group and status."""
+    rows = await session.execute(
+        select(Node.node_array_id, Node.machine_type, Node.placement_group_id, Node.status, func.count())
+        .where(Node.cluster_id == cluster_id, Node.removed_at.is_(None))
+        .group_by(Node.node_array_id, Node.machine_type, Node.placement_group_id, Node.status)
+    )
+    return [NodeCount(*row) for row in rows]
+
+
+def usage_of(counts: Sequence[NodeCount], types: Mapping[str, MachineType]) -> dict[str, Usage]:
+    """What counts against each array's limits; a terminating node counts until its machine is given up."""
+    usage: dict[str, Usage] = {}
+    for row in counts:
+        if row.node_array_id is None or row.status in AT_REST:
+            continue
+        mine = usage.setdefault(row.node_array_id, Usage())
+        mine.count += row.count
+        mine.cores += row.count * types[row.machine_type].vcpu
+        if row.placement_group:
+            mine.groups[row.machine_type, row.placement_group] += row.count
+    return usage
+
+
+async def taken_names(session: AsyncSession, cluster_id: str) -> set[str]:
+    """The names that live nodes hold."""
+    rows = await session.scalars(
+        select(Node.name).where(Node.cluster_id == cluster_id, Node.removed_at.is_(None))
+    )
+    return set(rows)
+
+
+def _uuids(texts: Sequence[str]) -> list[uuid.UUID]:
+    """Those that are ids at all: an unknown id is no error, and neither is one of another form."""
+    found = []
+    for text in texts:
+        try:
+            found.append(uuid.UUID(text))
+        except ValueError:
+            continue
+    return found
+
+
+async def lock_selected(session: AsyncSession, cluster_id: str, wanted: Selection) -> list[Node]:
+    """The live nodes that are meant, each once, locked by id. Unknown ones are left out."""
+    hostnames = [name.lower() for name in wanted.hostnames]
+    choices: list[ColumnElement[bool]] = []
+    if wanted.ids:
+        choices.append(Node.id.in_(_uuids(wanted.ids)))
+    if wanted.names:
+        choices.append(Node.name.in_(wanted.names))
+    if hostnames:
+        full = func.lower(Node.hostname)
+        choices += [full.in_(hostnames), func.split_part(full, ".", 1).in_(hostnames)]
+    if wanted.ip_addresses:
+        choices.append(Node.private_ip.in_(wanted.ip_addresses))
+    if not choices:
+        return []
+    return list(
+        await session.scalars(
+            select(Node)
+            .where(Node.cluster_id == cluster_id, Node.removed_at.is_(None), or_(*choices))
+            .order_by(Node.id)
+            .with_for_update()
+            .execution_options(populate_existing=True)
+        )
+    )
