@@ -15,6 +15,10 @@ _WRITE_SLICE_S = 0.02
 _PIECE = 1 << 17
 
 
+class TransportLostError(Exception):
+    """The transport under the channel has ended."""
+
+
 class ChannelPump:
     """Feeds stdin and drains both outputs of a channel.
 
@@ -38,7 +42,10 @@ class ChannelPump:
         self._poll.register(channel.fileno(), select.POLLIN)
 
     def turn(self) -> bool:
-        """Move what can be moved, or wait up to SLICE_S for something. True when all is read and it has ended."""
+        """Move what can be moved, or wait up to SLICE_S. True when all is read and the command has ended.
+
+        Raises TransportLostError; what a callback raises passes through.
+        """
         ended = self._ended()
         wrote, read = self._write(), self._read()
         if read:
@@ -51,7 +58,7 @@ class ChannelPump:
 
     def _ended(self) -> bool:
         channel = self._channel
-        return channel.closed or (channel.exit_status_ready() and channel.eof_received)
+        return bool(channel.closed or (channel.exit_status_ready() and channel.eof_received))
 
     def _write(self) -> bool:
         if self._stdin is None or not self._channel.send_ready():
@@ -62,17 +69,17 @@ class ChannelPump:
             if not len(self._stdin):
                 self._stdin = None
                 self._channel.shutdown_write()
-        except OSError:
+        except (OSError, EOFError, paramiko.SSHException):
             # The command ended without reading all of its input. Its output and status still count.
             self._stdin = None
         return True
 
     def _read(self) -> bool:
         channel, read = self._channel, False
-        if channel.recv_ready() and (data := channel.recv(_PIECE)):
+        if channel.recv_ready() and (data := _received(channel.recv)):
             read = True
             self._on_stdout(data)
-        if channel.recv_stderr_ready() and (data := channel.recv_stderr(_PIECE)):
+        if channel.recv_stderr_ready() and (data := _received(channel.recv_stderr)):
             read = True
             self._on_stderr(data)
         return read
@@ -84,3 +91,11 @@ class ChannelPump:
             self._channel.status_event.wait(slice_s)
         else:
             self._poll.poll(slice_s * 1000)
+
+
+def _received(receive: Callable[[int], bytes]) -> bytes:
+    # Reading also tells the machine that there is room again, and that may find the transport gone.
+    try:
+        return receive(_PIECE)
+    except (OSError, EOFError, paramiko.SSHException) as error:
+        raise TransportLostError(str(error) or type(error).__name__) from error

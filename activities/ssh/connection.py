@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 import paramiko
 
-from activities.ssh.channel import ChannelPump
+from activities.ssh.channel import ChannelPump, TransportLostError
 from activities.ssh.errors import ChannelError
 from activities.ssh.handshake import open_transport
 from activities.ssh.keys import host_key_text
@@ -38,7 +39,10 @@ class Connection:
 
     @classmethod
     def open(cls, target: SshTarget, deadline_s: float = 5.0) -> Connection:
-        """Connect and log in within `deadline_s`. Raises ConnectError, HostKeyError, AuthError, ChannelError."""
+        """Connect and log in within `deadline_s`.
+
+        Raises ConnectError, HostKeyError, AuthError, or ChannelError when the machine hangs up in the login.
+        """
         return cls(target, open_transport(target, deadline_s))
 
     @property
@@ -58,8 +62,8 @@ class Connection:
     def exec(self, command: str, stdin: bytes = b"", timeout_s: float = 30) -> ExecResult:
         """Run `command`, give it `stdin`, wait for its end.
 
-        Any exit status is a result. Raises ChannelError when the connection breaks or `timeout_s` is over; what
-        the command then does on the machine is unknown.
+        Any exit status is a result. Raises ChannelError when the connection breaks or `timeout_s` is over;
+        what the command then does on the machine is unknown.
         """
         stdout, stderr = bytearray(), bytearray()
         status = self.stream(command, stdin, stdout.extend, stderr.extend, deadline_s=timeout_s)
@@ -93,8 +97,11 @@ class Connection:
                 self._check_time("no output for", idle_s, pump.last_heard)
                 self._check_time("not finished after", deadline_s, begun)
             return self._status(channel, begun)
+        except TransportLostError as error:
+            raise self._failure(f"the connection broke: {error}", begun) from error
         finally:
-            channel.close()
+            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+                channel.close()
 
     def _start(self, command: str) -> paramiko.Channel:
         # The reply to an exec request is the one thing paramiko waits for without any limit.
@@ -114,12 +121,13 @@ class Connection:
         return channel
 
     def _open_session(self, begun: float) -> paramiko.Channel:
-        """A session channel. The machine counts one that was just closed until its command has ended, too: wait."""
+        """A session channel. The machine counts a closed one until its command has ended: wait for it."""
         while True:
             try:
                 return self._transport.open_session(timeout=_OPEN_CHANNEL_S)
-            except paramiko.ChannelException:
-                if time.monotonic() - begun > _OPEN_CHANNEL_S:
+            except paramiko.SSHException:
+                # Not only ChannelException: paramiko gives the reason to one asking thread only.
+                if not self.alive or time.monotonic() - begun > _OPEN_CHANNEL_S:
                     raise
                 time.sleep(_SESSION_RETRY_S)
 

@@ -44,7 +44,8 @@ def open_transport(target: SshTarget, deadline_s: float) -> paramiko.Transport:
 
 
 def _text(target: SshTarget, tried: str, begun: float, cause: object) -> str:
-    return f"{target.endpoint}: {tried} failed after {time.monotonic() - begun:.2f} s: {cause or type(cause).__name__}"
+    took = f"{time.monotonic() - begun:.2f} s"
+    return f"{target.endpoint}: {tried} failed after {took}: {cause or type(cause).__name__}"
 
 
 def _open_socket(target: SshTarget, deadline_s: float) -> socket.socket:
@@ -81,6 +82,9 @@ def _negotiate(transport: paramiko.Transport, target: SshTarget, begun: float, d
         raise ConnectError(_text(target, "SSH negotiation", begun, error)) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         raise ConnectError(_text(target, "SSH negotiation", begun, error)) from error
+    if not transport.initial_kex_done:
+        # At its own time limit paramiko just returns.
+        raise ConnectError(_text(target, "SSH negotiation", begun, "no answer"))
     if target.host_key is not None:
         seen = host_key_text(transport.get_remote_server_key())
         if tuple(seen.split()) != pinned_parts(target.host_key, target.endpoint):

@@ -31,10 +31,10 @@ class _Slot:
 class ConnectionPool:
     """One transport per machine and at most `max_channels` users of it at a time; safe for any thread.
 
-    Several first users share one connect, and its failure. A connection that broke is dropped when it is given
-    back or asked for; one unused for `max_idle_s` is closed by the pool's own thread. Beyond
-    `max_connections` (each costs a thread, a descriptor and some 60 KB) the longest idle one makes room; when
-    all are in use, or a machine's channels are, a caller waits up to `wait_s` and then gets ConnectError.
+    Several first users share one connect, and its failure. A connection that broke is dropped when it is
+    given back or asked for; one unused for `max_idle_s` is closed by the pool's own thread. Beyond
+    `max_connections` (each costs a thread, a descriptor and some 60 KB) the longest idle one makes room;
+    when all are in use, or a machine's channels are, a caller waits up to `wait_s`, then gets ConnectError.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class ConnectionPool:
                 connection.close()
 
     def _expire(self) -> float | None:
-        """Under the lock: take out what was idle too long; seconds until the next may be, None if none is idle."""
+        """Under the lock: take out what was idle too long. Seconds until the next may be, if any is idle."""
         now = time.monotonic()
         ages = {key: age for key, slot in self._slots.items() if (age := slot.idle_for(now)) is not None}
         for key, age in ages.items():

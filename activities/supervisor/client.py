@@ -55,17 +55,16 @@ class Supervisor:
     ) -> StepOutcome | None:
         """Start the step or attach to it, hand on its output from the offsets, return how it ended.
 
-        The callbacks get (offset, data), gapless and in order. None: `should_stop` said so, and the step goes on.
-        After a ChannelError call again with the offsets reached. `grace_s` lies between TERM and KILL when the
-        step's time limit ends it.
+        The callbacks get (offset, data), gapless and in order. None: `should_stop` said so, and the step
+        goes on. After a ChannelError call again with the offsets reached. `grace_s` is between TERM and KILL
+        when the step's time limit ends it.
         """
         environment = spec.environment_file()
-        body, argument = spec.body_interpreter
-        checker = spec.checker
+        check_size = "-" if spec.check is None else str(len(spec.check))
         arguments = (
-            spec.key, str(spec.token), str(spec.timeout_s), _ticks(grace_s), str(stdout_offset), str(stderr_offset),
-            str(len(spec.run)), str(len(environment)), "-" if spec.check is None else str(len(spec.check)),
-            body, argument, *checker,
+            spec.key, str(spec.token), str(spec.timeout_s), _ticks(grace_s),
+            str(stdout_offset), str(stderr_offset), str(len(spec.run)), str(len(environment)), check_size,
+            *spec.body_interpreter, *spec.checker,
         )  # fmt: skip
         stdout = _Offset(stdout_offset, on_stdout)
         stderr = _Offset(stderr_offset, on_stderr)
@@ -82,7 +81,8 @@ class Supervisor:
         outcome = replies.step_outcome(reply)
         if (outcome.stdout_size, outcome.stderr_size) != (stdout.at, stderr.at):
             raise ChannelError(
-                f"{self._endpoint}: output of step {spec.key} is incomplete: {stdout.at} and {stderr.at} bytes came, "
+                f"{self._endpoint}: output of step {spec.key} is incomplete: "
+                f"{stdout.at} and {stderr.at} bytes came, "
                 f"{outcome.stdout_size} and {outcome.stderr_size} were sent"
             )
         return outcome

@@ -1,4 +1,4 @@
-"""Refusals and failures of the supervisor on the machine, as opposed to those of a step or of the connection."""
+"""Refusals and failures of the supervisor on the machine, not of a step and not of the connection."""
 
 from __future__ import annotations
 

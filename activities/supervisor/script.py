@@ -57,7 +57,8 @@ class Layout:
         base, path = shlex.quote(self.base), shlex.quote(self.path)
         steps = (
             f"umask 077; mkdir -p {base}/lib {base}/runs && chmod 700 {base} && "
-            f'new={path}.$$ && cat > "$new" && [ "$(wc -c < "$new")" -eq {len(script())} ] && mv "$new" {path}'
+            f'new={path}.$$ && cat > "$new" && [ "$(wc -c < "$new")" -eq {len(script())} ] && '
+            f'mv "$new" {path}'
         )
         words = ["env", "-i", *_ENVIRONMENT, "/bin/sh", "-c", steps]
         return "exec " + shlex.join(["sudo", "-n", *words] if self.sudo else words)

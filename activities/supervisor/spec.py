@@ -21,11 +21,11 @@ _MAX_TOKEN = 2**63 - 1
 class StepSpec:
     """One attempt of one step.
 
-    `key` names the attempt for ever (`<run id>.<position>.<attempt>`): a second start with the same key attaches
-    to the first. `token` is the claim token of the run. `timeout_s` bounds check, body and second check together
-    and is kept by the machine itself. `interpreter` is a path with at most one argument, as in a `#!` line; None
-    takes the body's own `#!` line, else /bin/sh. A check is run by its own `#!` line, else /bin/sh; status 0
-    says that all is as it should be. Raises ValueError for what cannot be carried.
+    `key` names the attempt for ever (`<run id>.<position>.<attempt>`): a second start with the same key
+    attaches to the first. `token` is the claim token of the run. `timeout_s` bounds check, body and second
+    check together and is kept by the machine itself. `interpreter` is a path with at most one argument, as in
+    a `#!` line; None takes the body's own `#!` line, else /bin/sh. A check is run by its own `#!` line, else
+    /bin/sh; status 0 says that all is as it should be. Raises ValueError for what cannot be carried.
     """
 
     key: str
@@ -111,12 +111,12 @@ class StepState(StrEnum):
 class StepOutcome:
     """The stored result of a step; asking again gives the same.
 
-    `exit_status` is set for EXITED only. `signal` is set when it is 128 + a signal's number, as a shell reports a
-    killed body; a body that ends with such a status itself, as shells do whose own child was killed, looks the same.
-    `outcome` is verify-failed when the body ended with 0 and the check failed after it. `started_at` and
-    `ended_at` are seconds since the epoch by the machine's clock as it stood when the supervisor first ran in
-    that boot, so their difference is exact. `clean` is proof that no process of the step is left, for TIMED_OUT,
-    CANCELED and REBOOTED.
+    `exit_status` is set for EXITED only. `signal` is set when it is 128 + a signal's number, as a shell
+    reports a killed body; a body that ends with such a status itself, as shells do whose own child was
+    killed, looks the same. `outcome` is verify-failed when the body ended with 0 and the check failed after
+    it. `started_at` and `ended_at` are seconds since the epoch by the machine's clock as it stood when the
+    supervisor first ran in that boot, so their difference is exact. `clean` is proof that no process of the
+    step is left, for TIMED_OUT, CANCELED and REBOOTED.
     """
 
     state: StepState

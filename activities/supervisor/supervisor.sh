@@ -63,7 +63,8 @@ probe() {
   uptime
   btime=$(($(date +%s) - ${up%.*}))
   writable "$BASE/way.$$"
-  echo "$boot $way $btime $reset" > "$BASE/way.$$" && mv "$BASE/way.$$" "$BASE/way" || fail io "$BASE/way: No space left on device"
+  echo "$boot $way $btime $reset" > "$BASE/way.$$" && mv "$BASE/way.$$" "$BASE/way" ||
+    fail io "$BASE/way: No space left on device"
 }
 
 group() { G=${way#cgroup:}/s-$KEY; }
@@ -180,7 +181,10 @@ phase() { # STDOUT STDERR COMMAND...: one part of the step, in its group and a s
     case $way in
       cgroup:*) echo 0 > "$G/cgroup.procs" || exit 125 ;;
       # Where children are found by session, the look at the marks below must come after setsid.
-      *) set -- /bin/sh -c '[ ! -e "$1_over" ] && [ ! -e "$1_cancel" ] || exit 125; shift; exec "$@"' sh "$K" "$@" ;;
+      *)
+        look='[ ! -e "$1_over" ] && [ ! -e "$1_cancel" ] || exit 125; shift; exec "$@"'
+        set -- /bin/sh -c "$look" sh "$K" "$@"
+        ;;
     esac
     # First in the group, then look: whoever marks first and then ends the group cannot miss this process.
     [ ! -e "${K}_over" ] && [ ! -e "${K}_cancel" ] || exit 125
@@ -259,9 +263,9 @@ runner() {
 
 # ---- run: start or attach ------------------------------------------------------------------------------
 
-warm() { # the first move between cgroups after a pause waits 5 to 20 ms in the kernel: let it pass meanwhile
+warm() { # make the group, and pass the 5 to 20 ms that the first move between groups waits in the kernel
   exec < /dev/null > /dev/null 2>&1 5>&-
-  [ "${way%%:*}" != cgroup ] || echo 0 > "${way#cgroup:}/cgroup.procs"
+  [ "${way%%:*}" = cgroup ] && mkdir "$G" && echo 0 > "$G/cgroup.procs"
 }
 
 arguments() {
@@ -304,7 +308,8 @@ launch() { # under the lock, for a key without a story
         /bin/sh "$0" "$CGROUP" "$NONCE" runner "$@" < /dev/null > /dev/null 2>&1 3<&- 4<&- 5>&- &
       ;;
     python3)
-      python3 -c 'import ctypes,os,sys; ctypes.CDLL(None).prctl(36,1,0,0,0)==0 or sys.exit(125); os.execv(sys.argv[1],sys.argv[1:])' \
+      become='ctypes.CDLL(None).prctl(36,1,0,0,0)==0 or sys.exit(125); os.execv(sys.argv[1],sys.argv[1:])'
+      python3 -c "import ctypes,os,sys; $become" \
         /bin/sh "$0" "$CGROUP" "$NONCE" runner "$@" < /dev/null > /dev/null 2>&1 3<&- 4<&- 5>&- &
       ;;
     *) runner < /dev/null > /dev/null 2>&1 3<&- 4<&- 5>&- & ;;
@@ -382,7 +387,8 @@ run() {
   read -r _ out_at < /proc/self/fdinfo/3
   read -r _ err_at < /proc/self/fdinfo/4
   [ "$s" != lost ] || { alive || s_clean=$proven; }
-  say "end state=$s exit=$s_exit signal=$s_signal outcome=$s_outcome clean=$s_clean out=$out_at err=$err_at begin=$s_begin end=$s_end btime=$s_btime"
+  say "end state=$s exit=$s_exit signal=$s_signal outcome=$s_outcome clean=$s_clean" \
+    "out=$out_at err=$err_at begin=$s_begin end=$s_end btime=$s_btime"
 }
 
 # ---- cancel, tokens, clean-up --------------------------------------------------------------------------
@@ -448,7 +454,8 @@ raise() { # in a subshell: it walks over other keys
   left=
   for file in "$RUNS"/*_st; do
     K=${file%_st} KEY=${file##*/} KEY=${KEY%_st}
-    [ -e "$file" ] && state && [ "$s" = started ] && [ "$s_boot" = "$boot" ] && [ "$s_token" -lt "$TOKEN" ] || continue
+    [ -e "$file" ] && state && [ "$s_boot" = "$boot" ] && [ "$s_token" -lt "$TOKEN" ] || continue
+    [ "$s" = started ] || [ "$s_clean" = 0 ] || continue # 0: ended once, but without proof
     group
     cancel_key
     [ $clean = 1 ] || left="$left $KEY"

@@ -78,8 +78,9 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     Path("/run/sshd").mkdir(exist_ok=True)
     port = free_port()
     options = {
-        "Port": port, "ListenAddress": "127.0.0.1", "HostKey": folder / "host", "PidFile": "none", "UsePAM": "no",
-        "AuthorizedKeysFile": keys, "StrictModes": "no", "PermitRootLogin": "prohibit-password", "UseDNS": "no",
+        "Port": port, "ListenAddress": "127.0.0.1", "HostKey": folder / "host", "PidFile": "none",
+        "UsePAM": "no", "UseDNS": "no", "StrictModes": "no", "PermitRootLogin": "prohibit-password",
+        "AuthorizedKeysFile": keys,
         # Keeps bash from reading the .bashrc of whoever runs the tests, which may take long.
         "SetEnv": "SHLVL=2",
         "PasswordAuthentication": "no", "KbdInteractiveAuthentication": "no", "MaxStartups": "100",

@@ -9,7 +9,7 @@ from types import TracebackType
 
 
 class Relay:
-    """Forwards loopback connections to a port; `cut_after` makes the next connection break after that many bytes."""
+    """Forwards loopback connections; `cut_after` makes the next one break after that many bytes."""
 
     def __init__(self, to_port: int) -> None:
         self._to_port = to_port

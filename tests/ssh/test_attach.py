@@ -39,7 +39,9 @@ def test_eight_starts_over_three_connections_run_the_body_once(sshd: Sshd, base:
     assert {output for _, output in results} == {b"out\n"}
 
 
-def test_a_stream_cut_in_the_middle_goes_on_byte_for_byte(sshd: Sshd, relay: Relay, base: str, tmp_path: Path) -> None:
+def test_a_stream_cut_in_the_middle_goes_on_byte_for_byte(
+    sshd: Sshd, relay: Relay, base: str, tmp_path: Path
+) -> None:
     data, errors = tmp_path / "data", tmp_path / "errors"
     data.write_bytes(os.urandom(5_000_000))
     errors.write_bytes(os.urandom(500_000))
@@ -128,7 +130,7 @@ def test_a_follower_ends_with_its_sshd(sshd: Sshd, base: str) -> None:
     again.close()
 
 
-def test_a_killed_runner_is_told_as_lost_and_its_step_can_still_be_ended(supervisor: Supervisor, base: str) -> None:
+def test_a_killed_runner_is_told_as_lost_and_its_step_can_be_ended(supervisor: Supervisor, base: str) -> None:
     spec = step("a.1.1", f"echo $$ > {base}/pid; exec sleep 60")
     with ThreadPoolExecutor(1) as threads:
         following = threads.submit(finish, supervisor, spec)
@@ -145,7 +147,9 @@ def test_a_killed_runner_is_told_as_lost_and_its_step_can_still_be_ended(supervi
 
 def test_a_step_begun_in_an_earlier_boot_was_ended_by_the_reboot(supervisor: Supervisor, base: str) -> None:
     supervisor.facts()
-    Path(base, "runs", "a.1.1_st").write_text("started 00000000-0000-0000-0000-000000000000 1 5.0 1700000000\n")
+    Path(base, "runs", "a.1.1_st").write_text(
+        "started 00000000-0000-0000-0000-000000000000 1 5.0 1700000000\n"
+    )
     outcome = finish(supervisor, step("a.1.1", f"touch {base}/ran"))
     assert (outcome.state, outcome.clean, outcome.started_at) == (StepState.REBOOTED, True, 1700000005.0)
     assert not Path(base, "ran").exists()

@@ -1,4 +1,4 @@
-"""A step that must end does end, all of it, and that is proven: by cgroup, or by a child subreaper without one."""
+"""A step that must end does end, all of it, with proof: by cgroup, or by a child subreaper without one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from tests.ssh.helpers import Logs, eventually, exists, finish, run, step
 ESCAPES = {
     "plain": "echo $$ > $PID; exec sleep 300",
     "TERM ignored": "trap '' TERM; echo $$ > $PID; while :; do sleep 1; done",
-    "double fork with setsid": 'setsid sh -c \'trap "" TERM; (sleep 300 & echo $! > $PID) & wait\' & sleep 300',
+    "double fork with setsid": (
+        "setsid sh -c 'trap \"\" TERM; (sleep 300 & echo $! > $PID) & wait' & sleep 300"
+    ),
     "double fork without environment": (
-        "env -i setsid sh -c '(trap \"\" TERM; sh -c \"echo \\$\\$ > $0; exec sleep 300\" &) &' $PID; sleep 300"
+        'env -i setsid sh -c \'(trap "" TERM; sh -c "echo \\$\\$ > $0; exec sleep 300" &) &\' $PID; sleep 300'
     ),
     "stopped": "echo $$ > $PID; kill -STOP $$; sleep 300",
 }

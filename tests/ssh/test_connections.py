@@ -28,7 +28,9 @@ def test_a_command_returns_status_and_both_streams(connection: Connection) -> No
 
 def test_full_windows_on_both_streams_do_not_block(connection: Connection) -> None:
     size = 4 << 20
-    result = connection.exec(f"head -c {size} /dev/zero >&2; head -c {size} /dev/zero; cat | wc -c", b"x" * size)
+    result = connection.exec(
+        f"head -c {size} /dev/zero >&2; head -c {size} /dev/zero; cat | wc -c", b"x" * size
+    )
     assert len(result.stderr) == size
     assert result.stdout == b"\0" * size + f"{size}\n".encode()
 

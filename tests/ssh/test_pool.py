@@ -78,9 +78,10 @@ def test_a_broken_connection_is_replaced(sshd: Sshd, relay: Relay, make_pool: Ma
 
 def test_a_connection_that_breaks_in_use_is_dropped(sshd: Sshd, relay: Relay, make_pool: MakePool) -> None:
     pool, target = make_pool(), sshd.target(port=relay.port)
-    with pytest.raises(SshError), pool.connection(target) as connection:
+    with pool.connection(target) as connection:
         relay.cut()
-        connection.exec("true")
+        with pytest.raises(SshError):
+            connection.exec("true")
     eventually(lambda: not connection.alive, "the break is noticed")
     assert use(pool, target) is not connection
 

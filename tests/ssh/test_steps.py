@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ from tests.ssh.helpers import Logs, finish, step
 def test_a_step_returns_its_output_and_status(supervisor: Supervisor) -> None:
     logs = Logs()
     outcome = finish(supervisor, step("a.1.1", "printf out; printf err >&2; exit 3"), logs)
-    assert (outcome.state, outcome.exit_status, outcome.signal, outcome.outcome) == (StepState.EXITED, 3, None, "ran")
+    assert (outcome.state, outcome.exit_status, outcome.signal) == (StepState.EXITED, 3, None)
+    assert outcome.outcome == "ran"
     assert (bytes(logs.stdout.data), bytes(logs.stderr.data)) == (b"out", b"err")
     assert outcome.started_at is not None
     assert outcome.ended_at is not None
@@ -68,7 +70,9 @@ def test_the_environment_is_defined(supervisor: Supervisor, connection: Connecti
 
 def test_neither_body_nor_values_appear_on_a_command_line(supervisor: Supervisor) -> None:
     logs = Logs()
-    body = "# body-needle\ncat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'body-needle\\|value-needle'; true"
+    body = (
+        "# body-needle\ncat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'body-needle\\|value-needle'; true"
+    )
     finish(supervisor, step("a.1.1", body, environment={"SECRET": "value-needle"}), logs)
     # The only match is the grep itself.
     assert bytes(logs.stdout.data) in (b"0\n", b"1\n")
@@ -162,7 +166,7 @@ def test_noise_of_a_login_shell_is_not_the_steps(supervisor: Supervisor, connect
     def noisy(command: str, *arguments: object, **options: object) -> int | None:
         return plain(f"echo welcome; echo locale >&2; {command}", *arguments, **options)  # type: ignore[arg-type]
 
-    connection.stream = noisy  # type: ignore[method-assign, assignment]
+    connection.stream = noisy  # type: ignore[method-assign]
     logs = Logs()
     finish(supervisor, step("a.1.1", "echo out; echo err >&2"), logs)
     assert (bytes(logs.stdout.data), bytes(logs.stderr.data)) == (b"out\n", b"err\n")
@@ -172,6 +176,20 @@ def test_a_folder_that_cannot_be_written_is_a_privilege_failure(connection: Conn
     with pytest.raises(SupervisorError, match="/sys/kernel/bringup/lib") as caught:
         Supervisor(connection, "/sys/kernel/bringup").facts()
     assert caught.value.failure_class == "privilege"
+
+
+def test_a_full_disk_is_a_failure_of_its_own_and_runs_nothing(supervisor: Supervisor, base: str) -> None:
+    Path(base).mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "bringup-test", base], check=True)
+    try:
+        finish(supervisor, step("a.1.1", "true"))
+        with pytest.raises(SupervisorError, match="No space left") as caught:
+            finish(supervisor, step("b.1.1", f"touch {base}/ran\n" + "#" * 300_000))
+        assert caught.value.failure_class == "no-space"
+        assert not Path(base, "ran").exists()
+        assert finish(supervisor, step("b.1.1", "exit 2")).exit_status == 2
+    finally:
+        subprocess.run(["umount", "-l", base], check=True)
 
 
 def test_a_user_without_sudo_is_a_privilege_failure(connection: Connection, base: str) -> None:
@@ -194,8 +212,15 @@ def test_facts_describe_this_machine(supervisor: Supervisor) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"key": "../x"}, {"key": ""}, {"token": -1}, {"timeout_s": 0}, {"environment": {"A-B": ""}},
-                {"environment": {"A": "\0"}}]  # fmt: skip
+    "changes",
+    [
+        {"key": "../x"},
+        {"key": ""},
+        {"token": -1},
+        {"timeout_s": 0},
+        {"environment": {"A-B": ""}},
+        {"environment": {"A": "\0"}},
+    ],
 )
 def test_a_step_that_cannot_be_carried_is_refused_at_once(changes: dict[str, object]) -> None:
     values: dict[str, object] = {"key": "a.1.1", "token": 1, "run": b"true"}

@@ -58,7 +58,9 @@ def test_raising_the_token_leaves_ended_and_own_steps_alone(supervisor: Supervis
     assert finish(supervisor, step("a.1.1", "exit 5", token=2)).exit_status == 5
 
 
-def test_nothing_starts_while_an_earlier_holders_step_may_still_run(supervisor: Supervisor, base: str) -> None:
+def test_nothing_starts_while_an_earlier_holders_step_may_still_run(
+    supervisor: Supervisor, base: str
+) -> None:
     supervisor.facts()
     way = Path(base, "way")
     boot, _, *rest = way.read_text().split()
@@ -68,6 +70,10 @@ def test_nothing_starts_while_an_earlier_holders_step_may_still_run(supervisor: 
     with pytest.raises(Unproven) as caught:
         supervisor.raise_token(2, grace_s=0.2)
     assert "a.1.1" in str(caught.value)
+    with pytest.raises(Unproven):
+        finish(supervisor, step("b.1.1", f"touch {base}/ran", token=2))
+    assert not Path(base, "ran").exists()
+    assert not exists(int(Path(base, "pid").read_text()))
 
 
 def test_steps_racing_with_a_higher_token_are_ended_or_refused(supervisor: Supervisor, base: str) -> None:
