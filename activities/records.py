@@ -31,9 +31,10 @@ from database.unit_of_work import Database
 class Records(RecordActivities):
     """Every method is one transaction, may be repeated, and says nothing new the second time."""
 
-    def __init__(self, database: Database, client: Client) -> None:
+    def __init__(self, database: Database, client: Client, *, reach_tries: int) -> None:
         self._database = database
         self._client = client
+        self._reach_tries = reach_tries
 
     @activity.defn(name="open_operation")
     async def open_operation(self, ref: OperationRef) -> OperationOutline:
@@ -91,7 +92,11 @@ class Records(RecordActivities):
             run, machine = await runs.claim_machine(session, ref.run_id)
             assert run.claim_token is not None, "a claimed run has its token"
             return Claimed(
-                machine_id=machine.id, machine=machine.name, address=machine.address, token=run.claim_token
+                machine_id=machine.id,
+                machine=machine.name,
+                address=machine.address,
+                token=run.claim_token,
+                reach_tries=self._reach_tries,
             )
 
     @activity.defn(name="end_run")

@@ -23,9 +23,10 @@ def activities(
     secrets: FileSecrets,
     threads: Threads,
     providers: Mapping[str, Provider],
+    reach_tries: int,
 ) -> list[Callable[..., Any]]:
     """The bound methods that a worker registers."""
-    records = Records(database, client)
+    records = Records(database, client, reach_tries=reach_tries)
     machines = Machines(database, pool, secrets, threads, providers)
     steps = Steps(database, pool, secrets, threads)
     return [

@@ -89,6 +89,8 @@ class Claimed(Message):
     machine: str
     address: str
     token: int
+    # How often a machine that does not answer is tried before it is given up.
+    reach_tries: int = 120
 
 
 class MachineTask(Message):

@@ -27,6 +27,7 @@ from worker.logs import configure_logging
 from worker.settings import WorkerSettings
 from worker.watchdog import Watchdog
 from workflows.client import connect, workflow_runner
+from workflows.options import REACH_INTERVAL
 from workflows.registry import WORKFLOWS
 
 log = structlog.get_logger(__name__)
@@ -69,6 +70,7 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
             secrets=FileSecrets(settings.secrets_dir),
             threads=threads,
             providers=providers(settings),
+            reach_tries=max(1, round(settings.reach_seconds / REACH_INTERVAL.total_seconds())),
         ),
         workflow_runner=workflow_runner(),
         max_concurrent_activities=settings.machine_threads,

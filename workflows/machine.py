@@ -50,7 +50,8 @@ class MachineWorkflow:
             raise failure(card) from error
 
     async def _bring_to_ready(self, run: RunHeader) -> None:
-        task = await claim(run)
+        held = await claim(run)
+        task = held.task
         if run.action == "clean":
             await call(
                 MachineActivities.reset_machine, task, options.PROVIDER, f"wipe {run.name} for its next user"
@@ -58,7 +59,7 @@ class MachineWorkflow:
         await call(
             MachineActivities.verify_machine,
             task,
-            options.REACH_NEW,
+            held.reach,
             f"reach {run.name} over SSH and read its facts",
         )
         await call(

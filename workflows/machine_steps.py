@@ -1,9 +1,11 @@
 """What node workflows share: reach the machine, plan, and run the plan's steps one after another."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.workflow import ActivityConfig
 
 with workflow.unsafe.imports_passed_through():
     from activities.signatures import (
@@ -28,7 +30,16 @@ LOST_TRIES = 3
 _AUTHORS_RETRY = frozenset({FailureClass.EXIT, FailureClass.SIGNAL, FailureClass.TIMEOUT})
 
 
-async def claim(run: RunHeader) -> MachineTask:
+@dataclass(frozen=True)
+class Held:
+    """A claimed machine, and how patiently it is waited for."""
+
+    task: MachineTask
+    reach: ActivityConfig
+    reach_leaving: ActivityConfig
+
+
+async def claim(run: RunHeader) -> Held:
     """Takes the machine for this run."""
     claimed: Claimed = await call(
         RecordActivities.claim_machine,
@@ -37,24 +48,19 @@ async def claim(run: RunHeader) -> MachineTask:
         f"take the machine for {run.name}",
     )
     workflow.set_current_details(f"{run.name} on machine {claimed.machine} ({claimed.address})")
-    return MachineTask(run_id=run.run_id, machine_id=claimed.machine_id, token=claimed.token)
+    return Held(
+        task=MachineTask(run_id=run.run_id, machine_id=claimed.machine_id, token=claimed.token),
+        reach=options.reach(claimed.reach_tries),
+        reach_leaving=options.reach(min(claimed.reach_tries, options.LEAVING_TRIES)),
+    )
 
 
-async def reach_and_plan(task: MachineTask, *, leaving: bool = False) -> PlanOutline:
+async def reach_and_plan(task: MachineTask, patience: ActivityConfig) -> PlanOutline:
     """Waits until the machine answers, then compiles what it will get."""
-    await call(
-        MachineActivities.await_ssh,
-        task,
-        (options.REACH_LEAVING if leaving else options.REACH_NEW),
-        "wait until the machine answers over SSH",
+    await call(MachineActivities.await_ssh, task, patience, "wait until the machine answers over SSH")
+    return await call(
+        MachineActivities.make_plan, task, patience, "read the machine's facts and compile the plan"
     )
-    outline: PlanOutline = await call(
-        MachineActivities.make_plan,
-        task,
-        options.reach(tries=20),
-        "read the machine's facts and compile the plan",
-    )
-    return outline
 
 
 async def run_plan(task: MachineTask, plan: PlanOutline) -> None:

@@ -49,22 +49,24 @@ class NodeWorkflow:
             raise failure(card) from error
 
     async def _create(self, run: RunHeader) -> None:
-        task = await claim(run)
-        plan = await reach_and_plan(task)
+        held = await claim(run)
+        task = held.task
+        plan = await reach_and_plan(task, held.reach)
         await run_plan(task, plan)
         await call(
             MachineActivities.finish_node,
             task,
-            options.reach(tries=20),
+            held.reach,
             f"check {run.name} and report it ready",
         )
 
     async def _terminate(self, run: RunHeader) -> None:
         """Whatever happens on the machine, the node ends and its name is free."""
-        task = await claim(run)
+        held = await claim(run)
+        task = held.task
         card: FailureCard | None = None
         try:
-            plan = await reach_and_plan(task, leaving=True)
+            plan = await reach_and_plan(task, held.reach_leaving)
             await run_plan(task, plan)
         except ActivityError as error:
             if is_cancelled_exception(error):

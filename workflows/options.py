@@ -27,8 +27,12 @@ WAIT = ActivityConfig(
 )
 
 
+# Between two tries to reach a machine, once it has failed a few times.
+REACH_INTERVAL = timedelta(milliseconds=2500)
+
+
 def reach(tries: int) -> ActivityConfig:
-    """Short tries to reach a machine, about 2.5 s apart once it has failed a few times.
+    """Short tries to reach a machine, at most REACH_INTERVAL apart.
 
     Tries are counted, not time: while no worker runs none is used up, so that a control plane that was
     down over night does not find its machines given up.
@@ -40,15 +44,14 @@ def reach(tries: int) -> ActivityConfig:
         retry_policy=RetryPolicy(
             initial_interval=timedelta(milliseconds=200),
             backoff_coefficient=1.5,
-            maximum_interval=timedelta(milliseconds=2500),
+            maximum_interval=REACH_INTERVAL,
             maximum_attempts=tries,
         ),
     )
 
 
-# A machine that boots may take minutes; one that is being given back is not waited for as long.
-REACH_NEW = reach(tries=120)
-REACH_LEAVING = reach(tries=12)
+# A machine that is being given back is not waited for long.
+LEAVING_TRIES = 12
 
 # Through the provider: power, reimage.
 PROVIDER = ActivityConfig(

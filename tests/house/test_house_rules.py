@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -47,6 +48,9 @@ FORBIDDEN_CALLS = {
     "os.urandom",
     "workflow.execute_activity",
     "workflow.start_activity",
+}
+DEPENDENCIES: dict[str, Any] = {
+    name: Mock() for name in ("database", "client", "pool", "secrets", "threads", "providers", "reach_tries")
 }
 
 
@@ -119,11 +123,8 @@ def test_every_workflow_is_registered() -> None:
 
 
 def test_every_activity_is_registered_under_the_name_of_its_signature() -> None:
-    dependencies = {
-        name: Mock() for name in ("database", "client", "pool", "secrets", "threads", "providers")
-    }
     registered = [
-        activity._Definition.must_from_callable(each) for each in registered_activities(**dependencies)
+        activity._Definition.must_from_callable(each) for each in registered_activities(**DEPENDENCIES)
     ]
     promised = {
         definition.name
@@ -139,10 +140,7 @@ def test_every_activity_is_registered_under_the_name_of_its_signature() -> None:
 
 
 def test_every_class_with_activities_is_in_the_registry() -> None:
-    dependencies = {
-        name: Mock() for name in ("database", "client", "pool", "secrets", "threads", "providers")
-    }
-    registered = {type(each.__self__) for each in registered_activities(**dependencies)}  # type: ignore[attr-defined]
+    registered = {type(each.__self__) for each in registered_activities(**DEPENDENCIES)}  # type: ignore[attr-defined]
     defined = {
         value
         for module in modules(activities)

@@ -1,0 +1,105 @@
+"""`bringup dev` stopped and started again on its data directory; and what it leaves behind, which is nothing."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.dev_stack import Cluster, DevStack, eventually
+from tests.system.conftest import command, pool_of_all_machines
+
+pytestmark = pytest.mark.system
+
+
+def host_state() -> dict[str, set[str]]:
+    """What a stack could leave on a host: interfaces, mounts, cgroups, changed network settings."""
+    links = subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
+    sysctls = Path("/proc/sys/net/ipv4")
+    return {
+        "links": {line.split(":")[1].split("@")[0].strip() for line in links.splitlines()},
+        "mounts": set(Path("/proc/mounts").read_text().splitlines()),
+        "settings": {
+            f"{name}={(sysctls / name).read_text().strip()}"
+            for name in ("ip_forward", "neigh/default/retrans_time_ms", "conf/all/forwarding")
+        },
+    }
+
+
+def processes_of(data_dir: Path) -> list[str]:
+    """Processes that have to do with a data directory: by command line, working directory or root."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or int(process.name) == os.getpid():
+            continue
+        try:
+            told = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            where = os.readlink(process / "cwd")
+        except OSError:
+            continue
+        if str(data_dir) in told or str(data_dir) in where:
+            found.append(f"{process.name}: {told}")
+    return found
+
+
+def test_a_stop_leaves_nothing_and_a_start_goes_on_where_it_was(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("machines need root")
+    before = host_state()
+    stack = DevStack(tmp_path / "data", machines=3)
+    try:
+        stack.start()
+        pool = pool_of_all_machines(stack)
+        kept = Cluster(stack, [command("mark", "echo kept > /var/kept")]).make(pool)
+        kept.ended(kept.create(1).json()["operationId"])
+        (ready,) = kept.nodes()
+        boot_id = stack.machine_ssh(ready["PrivateIp"], "cat /proc/sys/kernel/random/boot_id")
+        token = stack.ready["token"]
+
+        half = Cluster(
+            stack, [command("slow", "sleep 6; touch /var/slow", check="test -e /var/slow", timeoutSeconds=60)]
+        ).make(pool)
+        operation_id = half.create(2).json()["operationId"]
+        eventually("the slow step runs", lambda: len(half.steps_of(operation_id)) >= 4)
+
+        assert stack.stop(seconds=10) == 0
+        assert processes_of(stack.data_dir) == []
+        assert host_state() == before
+        assert not stack.ready_file.exists()
+
+        stack.start()
+        assert stack.ready["token"] == token
+        (again,) = kept.nodes()
+        assert again == ready | {"UpdatedAt": again.get("UpdatedAt", ready.get("UpdatedAt"))}
+        assert stack.machine_ssh(again["PrivateIp"], "cat /var/kept").strip() == "kept"
+        assert stack.machine_ssh(again["PrivateIp"], "cat /proc/sys/kernel/random/boot_id") != boot_id
+        assert half.ended(operation_id)["state"] == "succeeded"
+        assert {node["Status"] for node in half.nodes()} == {"Ready"}
+
+        assert stack.process is not None
+        stack.process.send_signal(signal.SIGTERM)
+        assert stack.process.wait(timeout=10) == 0
+    finally:
+        stack.close()
+    assert processes_of(stack.data_dir) == []
+    assert host_state() == before
+
+
+def test_a_killed_supervisor_is_cleared_up_after_by_the_next_start(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("machines need root")
+    before = host_state()
+    stack = DevStack(tmp_path / "data", machines=1)
+    try:
+        stack.start()
+        assert stack.process is not None
+        stack.process.kill()
+        stack.process.wait()
+        stack.start()
+        assert {node["state"] for node in stack.fleet("nodes/list")["items"]} == {"ready"}
+        assert stack.stop() == 0
+    finally:
+        stack.close()
+    assert processes_of(stack.data_dir) == []
+    assert host_state() == before
