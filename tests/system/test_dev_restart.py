@@ -1,4 +1,4 @@
-"""`bringup dev` stopped and started again on its data directory; and what it leaves behind, which is nothing."""
+"""`bringup dev` stopped and started again on its data directory. What it leaves behind is nothing."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Every process of the control plane dies in the middle of a create; the same nodes become Ready all the same.
+"""Every process of the control plane dies in the middle of a create; the same nodes become Ready.
 
 A counter on each machine shows that each step ran exactly once.
 """
