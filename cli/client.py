@@ -79,9 +79,8 @@ class Client:
         return self._object("POST", f"/clusters/{_part(cluster)}/nodes/terminate", body)
 
     def operation(self, operation_id: str) -> Object:
-        """One operation with its progress."""
-        found = self.fleet("operations/get", {"operationId": operation_id})["operation"]
-        return dict(found)
+        """One operation with the progress of each node or machine."""
+        return self._object("GET", f"/operations/{_part(operation_id)}", None)
 
     def _object(
         self,
@@ -133,6 +132,8 @@ def _refusal(answer: httpx.Response) -> RefusedError:
         details = [str(error["Detail"])]
     parts = [part for part in details if part not in message]
     line = f"{message} ({'; '.join(parts)})" if parts else message
+    if body.get("operationId") and str(body["operationId"]) not in line:
+        line += f"; see operation {body['operationId']}"
     if answer.status_code >= 500 and error.get("correlationId"):
         line += f" [correlation id {error['correlationId']}]"
     return RefusedError(answer.status_code, code, f"{code or answer.status_code}: {line}")

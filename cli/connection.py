@@ -33,7 +33,7 @@ def find_connection(
     """
     ready = _ready(directory / READY_FILE)
     # A token of one API is nobody's business at another: found ones go with the address they belong to.
-    here = api is None or api.rstrip("/") == str(ready.get("api", DEFAULT_API)).rstrip("/")
+    here = api is None or api.rstrip("/") == ready.get("api", DEFAULT_API).rstrip("/")
     found = (ready.get("token") or _first_line(directory / TOKEN_FILE)) if here else None
     secret = _as_token(token) if token else found
     if not secret:
@@ -42,14 +42,14 @@ def find_connection(
             f"command where `bringup dev` keeps its {directory}"
         )
     if api is not None:
-        return Connection(api, secret, tenant or str(ready.get("tenant", DEFAULT_TENANT)), "--api")
+        return Connection(api, secret, tenant or ready.get("tenant", DEFAULT_TENANT), "--api")
     if "api" in ready:
         source = str(directory / READY_FILE)
-        return Connection(str(ready["api"]), secret, tenant or str(ready["tenant"]), source)
+        return Connection(ready["api"], secret, tenant or ready["tenant"], source)
     return Connection(DEFAULT_API, secret, tenant or DEFAULT_TENANT, "the default address")
 
 
-def _ready(path: Path) -> Mapping[str, object]:
+def _ready(path: Path) -> Mapping[str, str]:
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):

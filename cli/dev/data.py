@@ -23,6 +23,7 @@ class DataDirectory:
         self.sandbox = self.root / "sandbox"
         self.secrets = self.root / "secrets"
         self.token = self.root / "token"
+        self.ready = self.root / "ready.json"
         self._lock = DirectoryLock(self.root)
 
     def open(self) -> None:

@@ -158,7 +158,7 @@ class Stack:
                 self._screen.error(error)
 
     def _write_ready_file(self) -> None:
-        if self._options.ready_file is None or self._found is None or self._parts is None:
+        if self._found is None or self._parts is None:
             return
         token, site = self._found
         ready = Ready(
@@ -170,11 +170,17 @@ class Stack:
             site=site,
             pids=self._parts.pids(),
         )
-        write_ready(self._options.ready_file, ready)
+        for path in self._ready_files():
+            write_ready(path, ready)
 
     def _remove_ready_file(self) -> None:
-        if self._options.ready_file is not None:
-            self._options.ready_file.unlink(missing_ok=True)
+        for path in self._ready_files():
+            path.unlink(missing_ok=True)
+
+    def _ready_files(self) -> list[Path]:
+        """The one in the data directory, by which the other commands find this API, and the one asked for."""
+        asked = self._options.ready_file
+        return [self._data.ready, *([asked] if asked is not None else [])]
 
     def _announce(self, parts: Parts, token: str) -> None:
         rows = [

@@ -1,0 +1,95 @@
+"""`bringup operations`: what was asked for, how far it is, how it ended."""
+
+from typing import Annotated
+
+import typer
+
+from cli import progress
+from cli.commands.options import Api, Output, Tenant, Timeout, Token, connect
+from cli.output import OutputFormat, console, print_json, show_table
+from cli.watching import watch
+
+LIST_HELP = """List operations, newest first.
+
+Examples:
+
+\b
+  bringup operations list
+  bringup operations list --cluster demo --state failed
+  bringup operations list --limit 1 -o json | jq -r '.[0].id'
+"""
+SHOW_HELP = """Show one operation: its state, and each node with its current step and last message.
+
+Examples:
+
+\b
+  bringup operations show 6f1e...
+  bringup operations show 6f1e... -o json | jq .state
+"""
+WATCH_HELP = """Follow an operation until it has ended.
+
+A live table on a terminal, lines elsewhere. The exit status says how it ended: 0 succeeded, 1 failed,
+3 partially succeeded, 4 not ended within --timeout. Ctrl-C stops the watching, not the operation.
+
+Examples:
+
+\b
+  bringup operations watch 6f1e...
+  bringup operations watch 6f1e... --timeout 600 && echo ready
+"""
+
+app = typer.Typer(help="Operations: list, show, watch.", no_args_is_help=True)
+OperationId = Annotated[str, typer.Argument(metavar="ID", help="The operation's id.", show_default=False)]
+
+
+@app.command("list", help=LIST_HELP)
+def list_operations(
+    cluster: Annotated[str | None, typer.Option(help="Only those of this cluster.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    output: Output = OutputFormat.TABLE,
+    api: Api = None,
+    token: Token = None,
+    tenant: Tenant = None,
+) -> None:
+    chosen = {"clusterName": cluster, "state": state}
+    with connect(api, token, tenant) as client:
+        given = {key: value for key, value in chosen.items() if value is not None}
+        found = client.fleet_list("operations/list", given, limit)
+    if output is OutputFormat.JSON:
+        print_json(found)
+        return
+    columns = ("id", "action", "cluster", "state", "asked at", "time", "message")
+    show_table(columns, progress.summary_rows(found), "there are no such operations")
+
+
+@app.command("show", help=SHOW_HELP)
+def show(
+    operation_id: OperationId,
+    output: Output = OutputFormat.TABLE,
+    api: Api = None,
+    token: Token = None,
+    tenant: Tenant = None,
+) -> None:
+    with connect(api, token, tenant) as client:
+        operation = client.operation(operation_id)
+    if output is OutputFormat.JSON:
+        print_json(operation)
+    else:
+        console().print(progress.picture(operation))
+
+
+@app.command("watch", help=WATCH_HELP)
+def watch_operation(
+    operation_id: OperationId,
+    timeout: Timeout = None,
+    output: Output = OutputFormat.TABLE,
+    api: Api = None,
+    token: Token = None,
+    tenant: Tenant = None,
+) -> None:
+    with connect(api, token, tenant) as client:
+        operation = watch(client, operation_id, output, timeout)
+    if output is OutputFormat.JSON:
+        print_json(operation)
+    raise typer.Exit(progress.exit_code(operation))

@@ -1,0 +1,1 @@
+"""Objects as files: `bringup apply` reads them and makes the API hold what they say."""

@@ -1,0 +1,93 @@
+"""An operation's progress as rows for people, and what its end means for the exit status."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from cli.client import Object
+from cli.errors import ExitCode
+from cli.output import duration, moment, one_line, pick, table
+
+FINAL_STATES = frozenset({"succeeded", "partially_succeeded", "failed", "canceled", "superseded"})
+_COLUMNS = ("node", "state", "step", "time", "message")
+# What a person wants to see first when not all fits on the screen.
+_ORDER = ("failed", "held", "cancel_unconfirmed", "running", "canceling", "canceled", "superseded", "pending")
+
+
+def ended(operation: Object) -> bool:
+    """Whether nothing of the operation will change any more."""
+    return operation["state"] in FINAL_STATES
+
+
+def exit_code(operation: Object) -> ExitCode:
+    """What an ended operation means for a script."""
+    if operation["state"] == "succeeded":
+        return ExitCode.OK
+    return ExitCode.PARTIAL if operation["state"] == "partially_succeeded" else ExitCode.FAILED
+
+
+def node_rows(operation: Object) -> list[list[object]]:
+    """One row for each node or machine that the operation is about."""
+    return [
+        [
+            *pick(run, "name", "state", "step"),
+            duration(run.get("startTime"), run.get("endTime")),
+            run.get("message"),
+        ]
+        for run in operation.get("progress", [])
+    ]
+
+
+def headline(operation: Object) -> str:
+    """`create 1f0c… in demo: running, 2 of 3 done, 4.1 s`."""
+    counts = Counter(str(run["state"]) for run in operation.get("progress", []))
+    done = sum(count for state, count in counts.items() if state in FINAL_STATES)
+    words = [
+        f"{operation['action']} {operation['id']}: {operation['state']}",
+        f"{done} of {sum(counts.values())} done",
+        duration(operation.get("startTime"), operation.get("endTime")),
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def picture(operation: Object, most: int | None = None) -> Group:
+    """Headline and table; the most interesting rows and a count of the rest when `most` is smaller."""
+    rows = node_rows(operation)
+    shown, rest = rows, Counter[str]()
+    if most is not None and len(rows) > most:
+        ranked = sorted(rows, key=lambda row: _rank(row[1]))
+        shown, rest = ranked[:most], Counter(str(row[1]) for row in ranked[most:])
+    parts: list[Any] = [Text(headline(operation), style="bold"), table(_COLUMNS, shown)]
+    if rest:
+        parts.append(Text("and " + ", ".join(f"{count} {state}" for state, count in rest.items())))
+    if operation.get("message"):
+        parts.append(Text(one_line(str(operation["message"])), style="yellow"))
+    return Group(*parts)
+
+
+def line(row: Sequence[object]) -> str:
+    """One row as a plain line."""
+    name, state, step, _, message = row
+    words = f"{name!s:<16} {state!s:<10}"
+    words += f" step {step}" if step else ""
+    return one_line(words + (f"  {message}" if message else "")).rstrip()
+
+
+def summary_rows(operations: Sequence[Object]) -> list[list[object]]:
+    """Rows for a list of operations: id, action, state, when, how long, message."""
+    return [
+        [
+            *pick(one, "id", "action", "cluster", "state"),
+            moment(one.get("startTime")),
+            duration(one.get("startTime"), one.get("endTime")),
+            one.get("message"),
+        ]
+        for one in operations
+    ]
+
+
+def _rank(state: object) -> int:
+    return _ORDER.index(str(state)) if state in _ORDER else len(_ORDER)

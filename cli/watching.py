@@ -1,0 +1,87 @@
+"""Follows an operation to its end: as a live table, as lines, or in silence."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.live import Live
+
+from cli import progress
+from cli.client import Client, Object
+from cli.errors import CliError, ExitCode, UnreachableError
+from cli.output import OutputFormat, console, note
+
+_POLL = 0.3  # seconds between two looks
+_PATIENCE = 30.0  # seconds for which an API that does not answer is waited for
+_MARGIN = 6  # lines of the screen that are not rows: headline, header, rest, message
+
+Show = Callable[[Object], None]
+
+
+def watch(client: Client, operation_id: str, output: OutputFormat, timeout: float | None = None) -> Object:
+    """Shows the operation until it has ended, and returns it.
+
+    Raises CliError: exit status 4 after `timeout` seconds, 130 for Ctrl-C (the operation goes on either
+    way), 5 when the API is away for longer than 30 s.
+    """
+    advice = f"the operation goes on; watch it with: bringup operations watch {operation_id}"
+    try:
+        with _view(output) as show:
+            return _follow(client, operation_id, show, timeout, advice)
+    except KeyboardInterrupt:
+        raise CliError(f"stopped watching; {advice}", ExitCode.INTERRUPTED) from None
+
+
+def _follow(client: Client, operation_id: str, show: Show, timeout: float | None, advice: str) -> Object:
+    began = answered = time.monotonic()
+    while True:
+        try:
+            operation = client.operation(operation_id)
+        except UnreachableError as away:
+            if time.monotonic() - answered > _PATIENCE:
+                raise UnreachableError(f"{away}; {advice}") from None
+        else:
+            answered = time.monotonic()
+            show(operation)
+            if progress.ended(operation):
+                return operation
+        if timeout is not None and time.monotonic() - began >= timeout:
+            raise CliError(f"not ended after {timeout:g} s; {advice}", ExitCode.TIMED_OUT)
+        time.sleep(_POLL)
+
+
+@contextmanager
+def _view(output: OutputFormat) -> Iterator[Show]:
+    if output is OutputFormat.JSON:
+        yield lambda operation: None
+    elif sys.stdout.isatty():
+        screen = console()
+        with Live(console=screen, auto_refresh=False, vertical_overflow="visible") as live:
+
+            def show(operation: Object) -> None:
+                # The end is printed whole: it stays, and scrolls if it must.
+                room = None if progress.ended(operation) else max(3, screen.height - _MARGIN)
+                live.update(progress.picture(operation, room), refresh=True)
+
+            yield show
+    else:
+        yield _Lines().show
+
+
+class _Lines:
+    """Prints what changed since the last look."""
+
+    def __init__(self) -> None:
+        self._seen: dict[object, str] = {}
+
+    def show(self, operation: Object) -> None:
+        for row in progress.node_rows(operation):
+            words = progress.line(row)
+            if self._seen.get(row[0]) != words:
+                self._seen[row[0]] = words
+                print(f"{time.strftime('%H:%M:%S')}  {words}", flush=True)
+        if progress.ended(operation):
+            print(f"{time.strftime('%H:%M:%S')}  {progress.headline(operation)}", flush=True)
+            if operation.get("message"):
+                note(str(operation["message"]))
