@@ -45,7 +45,11 @@ def _failure(outcome: StepOutcome, step: PlanStep) -> tuple[FailureClass, str] |
         case StepState.REBOOTED:
             return FailureClass.LOST_MACHINE, "the machine rebooted or was off while it ran"
         case StepState.LOST:
-            return FailureClass.LOST_MACHINE, "its supervisor on the machine was killed while it ran"
+            lost = "its supervisor on the machine was killed while it ran"
+            if outcome.clean:
+                return FailureClass.LOST_MACHINE, f"{lost}; nothing of it is left"
+            # Not to be run again beside what may still be there.
+            return FailureClass.HEALTH, f"{lost}; what is left of it could not be ended"
         case StepState.EXITED:
             return _exit_failure(outcome)
 

@@ -7,7 +7,7 @@ attaches to the same step by its key and goes on from what is stored.
 import asyncio
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +24,7 @@ from activities.step_ends import step_end
 from activities.step_log import StepLog
 from activities.supervisor.client import Supervisor
 from activities.supervisor.errors import SupervisorError
-from activities.supervisor.spec import StepOutcome, StepSpec
+from activities.supervisor.spec import StepOutcome, StepSpec, StepState
 from activities.targets import ClaimedMachine, claimed_machine
 from activities.threads import Threads
 from database.steps import (
@@ -100,6 +100,9 @@ class Steps(StepActivities):
         except asyncio.CancelledError:
             await self._cancel_on_machine(attempt)
             raise
+        if outcome.state is StepState.LOST:
+            # Whatever its dead supervisor left must be gone before anything else runs here.
+            outcome = replace(outcome, clean=await self._threads.start(lambda: self._cancel_once(attempt)))
         return await self._record(attempt, outcome, log)
 
     async def _begin(self, task: StepTask) -> _Attempt:
