@@ -22,6 +22,7 @@ from activities.supervisor.errors import SupervisorError
 from database.run_locks import SupersededError
 from database.runs import MachineClaimedError
 from domain.failures import FailureCard, FailureClass, failure_card
+from profiles.problems import ProfileError
 from providers.base import ProviderError
 
 # Passing by nature: Temporal tries the activity again, as its row in the options table says.
@@ -60,7 +61,7 @@ async def classified(machine: str | None = None) -> AsyncIterator[None]:
         raise failure(card(FailureClass(error.failure_class), str(error), machine=machine)) from error
     except ProviderError as error:
         raise failure(card(FailureClass.PROVIDER, str(error), machine=machine)) from error
-    except SecretError as error:
+    except (SecretError, ProfileError) as error:
         raise failure(card(FailureClass.VALIDATION, str(error), machine=machine)) from error
     except SupersededError as error:
         raise failure(card(FailureClass.SUPERSEDED, str(error), machine=machine)) from error
