@@ -16,6 +16,7 @@ import asyncpg
 
 from cli.dev.cluster import APP, OWNER, SUPERUSER, binaries, load_passwords, make_cluster, privileges
 from cli.dev.environment import clean_environment
+from cli.dev.errors import DevError
 from cli.dev.identity import end, working_in
 from cli.dev.lock import DirectoryLock
 from cli.dev.ports import LOOPBACK, free_port
@@ -186,6 +187,8 @@ class EmbeddedPostgres:
     async def _serves(self) -> bool:
         try:
             connection = await self._connect()
+        except asyncpg.InvalidPasswordError:
+            raise DevError(f"PostgreSQL refuses the passwords in {self.directory}; use --reset") from None
         except (OSError, asyncpg.PostgresError, TimeoutError):
             return False
         await connection.close()

@@ -118,8 +118,7 @@ class Child:
     async def stop(self, *, force: bool = False) -> None:
         """Ends the process with its group and returns when it is gone; harmless when there is none."""
         if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+            await end_task(self._keeper)
             self._keeper = None
         await self._end_process(grace=0.0 if force else self.program.stop_grace)
 
@@ -223,11 +222,19 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(self.program.stop_signal if grace else signal.SIGKILL)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), grace or None)
+                async with asyncio.timeout(grace or None):
+                    await process.wait()
         kill_group(process.pid)
         await process.wait()
         self._process = None
         self.program.pid_file.unlink(missing_ok=True)
+
+
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Cancels a task until it is done, for a library in the midst of a call may swallow a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=PROBE_INTERVAL)
 
 
 def end_leftover(program: Program) -> bool:

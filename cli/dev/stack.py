@@ -14,7 +14,7 @@ from cli.dev.joining import Joining
 from cli.dev.leftovers import end_processes, free_shared_memory
 from cli.dev.machines import Machines
 from cli.dev.parts import TENANT, Parts, Ports
-from cli.dev.process import ChildEvent, EventKind
+from cli.dev.process import ChildEvent, EventKind, end_task
 from cli.dev.ready import Ready, write_ready
 from cli.dev.screen import Screen
 from cli.dev.services import sandbox_environment
@@ -66,8 +66,7 @@ class Stack:
             raise _first(group) from None
         finally:
             stopping.cancel()
-            coming_up.cancel()
-            await asyncio.gather(coming_up, stopping, return_exceptions=True)
+            await end_task(coming_up)
             await self._take_down()
             self._data.close()
 

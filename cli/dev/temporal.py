@@ -215,7 +215,8 @@ class EmbeddedTemporal:
             start_new_session=True,
         )
         try:
-            output, _ = await asyncio.wait_for(process.communicate(), _CLI_TIMEOUT)
+            async with asyncio.timeout(_CLI_TIMEOUT):
+                output, _ = await process.communicate()
         except TimeoutError:
             return -1, f"no answer within {_CLI_TIMEOUT:g} s"
         finally:
@@ -228,7 +229,8 @@ class EmbeddedTemporal:
 async def accepts(port: int) -> bool:
     """Whether something accepts connections on this loopback port."""
     try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(LOOPBACK, port), 2.0)
+        async with asyncio.timeout(2.0):
+            _, writer = await asyncio.open_connection(LOOPBACK, port)
     except (OSError, TimeoutError):
         return False
     writer.close()

@@ -34,7 +34,8 @@ async def run_module(
             start_new_session=True,
         )
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), seconds)
+        async with asyncio.timeout(seconds):
+            output, _ = await process.communicate()
     except TimeoutError:
         reason = f"did not finish within {seconds:g} s"
         raise ChildError(name, reason, last_lines(log, 5, start), log) from None

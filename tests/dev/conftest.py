@@ -45,9 +45,9 @@ def private_folder(tmp_path: Path) -> Path:
     return closed / "data"
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Returns as soon as the condition holds; fails the test when it does not in time."""
-    deadline = time.monotonic() + WITHIN
+async def eventually(condition: Callable[[], bool], within: float = WITHIN) -> None:
+    """Returns as soon as the condition holds; fails the test when it does not `within` seconds."""
+    deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         await asyncio.sleep(0.02)
