@@ -63,8 +63,8 @@ class Parts:
         return f"http://{LOOPBACK}:{self.api_port}"
 
     def pids(self) -> dict[str, int | None]:
-        """The processes by role; None for one that is being restarted."""
-        services = {name: child.pid for name, child in self._services.items()}
+        """The processes by role; each changes at the moment when a restarted one serves again."""
+        services = {name: child.served for name, child in self._services.items()}
         return {**services, "temporal": self.temporal.pid, "postgres": self.postgres.pid}
 
     async def migrate(self) -> None:

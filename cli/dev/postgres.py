@@ -63,8 +63,8 @@ class EmbeddedPostgres:
 
     @property
     def pid(self) -> int | None:
-        """The postmaster's process; None while it is down."""
-        return self._child.pid if self._child else None
+        """The postmaster's process, as `Child.served` says it; None when it was not started."""
+        return self._child.served if self._child else None
 
     @property
     def owner_url(self) -> str:

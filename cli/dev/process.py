@@ -96,12 +96,18 @@ class Child:
         self._keeper: asyncio.Task[None] | None = None
         self._deaths: deque[float] = deque(maxlen=_FAILING_DEATHS)
         self._log_start = 0
+        self._served: int | None = None
 
     @property
     def pid(self) -> int | None:
         """The number of the running process; None while there is none."""
         running = self._process is not None and self._process.returncode is None
         return self._process.pid if self._process is not None and running else None
+
+    @property
+    def served(self) -> int | None:
+        """The process that serves; while it is being restarted the one that did; None when stopped."""
+        return self._served
 
     async def start(self) -> None:
         """Starts the process and returns when it serves; `ChildError` if it does not come up.
@@ -120,6 +126,7 @@ class Child:
         if self._keeper is not None:
             await end_task(self._keeper)
             self._keeper = None
+        self._served = None
         await self._end_process(grace=0.0 if force else self.program.stop_grace)
 
     def kill(self) -> None:
@@ -151,6 +158,7 @@ class Child:
         if identity is not None:
             identity.write(program.pid_file)
         await self._until_serving(self._process)
+        self._served = self._process.pid
 
     def _clear_the_way(self) -> None:
         end_leftover(self.program)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Ready:
-    """What answers where. `pids` maps api, worker, temporal and postgres to processes (None: restarting)."""
+    """What answers where. `pids` maps api, worker, temporal and postgres to processes."""
 
     api: str
     ui: str

@@ -77,8 +77,8 @@ class EmbeddedTemporal:
 
     @property
     def pid(self) -> int | None:
-        """The server's process; None while it is down."""
-        return self._child.pid if self._child else None
+        """The server's process, as `Child.served` says it; None when it was not started."""
+        return self._child.served if self._child else None
 
     @property
     def address(self) -> str:
