@@ -15,12 +15,29 @@ from api.bodies import definitions
 from api.cluster import nodes, operations, status
 from api.context import Context, context_of
 from api.errors import answer
+from api.fleet import clusters as fleet_clusters
+from api.fleet import nodes as fleet_nodes
+from api.fleet import operations as fleet_operations
+from api.fleet import pools as fleet_pools
+from api.fleet import profiles as fleet_profiles
+from api.fleet import sites as fleet_sites
 from api.requests import RequestGuard
 from api.routing import BODIES
 from api.settings import ApiSettings
 from database.refusals import Refusal, RefusalCode
 from database.unit_of_work import Database
 
+_GROUPS = (
+    nodes,
+    status,
+    operations,
+    fleet_sites,
+    fleet_pools,
+    fleet_nodes,
+    fleet_profiles,
+    fleet_clusters,
+    fleet_operations,
+)
 _SECURITY = {
     "Bearer": {"type": "http", "scheme": "bearer", "description": "a token of this service"},
     "Basic": {"type": "http", "scheme": "basic", "description": "any user name, the token as password"},
@@ -47,8 +64,8 @@ def create_app(database: Database, settings: ApiSettings) -> FastAPI:
     app.add_middleware(RequestGuard, root_path=settings.root_path)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_api_route("/healthz", healthz, methods=["GET"], tags=["health"])
-    for router in (nodes.router, status.router, operations.router):
-        app.include_router(router)
+    for group in _GROUPS:
+        app.include_router(group.router)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

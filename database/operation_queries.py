@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.pages import Page, PageRequest, page_of
@@ -105,7 +106,7 @@ async def progress_of(session: AsyncSession, operation_id: uuid.UUID) -> list[Pr
         select(StepRun.run_id, StepRun.name)
         .join(Run, Run.id == StepRun.run_id)
         .where(Run.operation_id == operation_id)
-        .distinct(StepRun.run_id)
+        .ext(distinct_on(StepRun.run_id))
         .order_by(StepRun.run_id, StepRun.id.desc())
         .subquery()
     )

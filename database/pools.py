@@ -28,6 +28,7 @@ class NewPool:
     sharing: str
     agent: str
     owner_quota: Mapping[str, int]
+    provider_account_id: str | None = None
     idempotency_key: str | None = None
 
 
@@ -50,6 +51,7 @@ async def stored_pool(session: AsyncSession, tenant_id: str, caller: str, asked:
             ("class", pool.machine_class, asked.machine_class),
             ("sharing mode", pool.sharing, asked.sharing),
             ("agent", pool.agent, asked.agent),
+            ("provider account", pool.provider_account_id, asked.provider_account_id),
         )
         if before != now
     ]
@@ -124,6 +126,7 @@ async def create_pool(session: AsyncSession, *, tenant_id: str, actor: str, aske
             gpu_model=asked.gpu_model,
             sharing=asked.sharing,
             agent=asked.agent,
+            provider_account_id=asked.provider_account_id,
             created_by=actor,
         )
         .on_conflict_do_nothing()

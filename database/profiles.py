@@ -86,14 +86,14 @@ async def list_profiles(session: AsyncSession, tenant_id: str, request: PageRequ
     return await page_of(session, select(Profile).where(_visible(tenant_id)), [Profile.id], request)
 
 
-async def stored_profile(
-    session: AsyncSession, tenant_id: str, caller: str, asked: NewProfile
+async def keyed_profile(
+    session: AsyncSession, tenant_id: str, caller: str, name: str, key: str | None
 ) -> Profile | None:
     """What an earlier create under the same key made; CONFLICT when it had another name."""
-    if asked.idempotency_key is None:
+    if key is None:
         return None
-    profile = await session.get(Profile, derived_id("prof", tenant_id, caller, asked.idempotency_key))
-    if profile is not None and profile.name != asked.name:
+    profile = await session.get(Profile, derived_id("prof", tenant_id, caller, key))
+    if profile is not None and profile.name != name:
         raise conflict(f"this idempotency key made profile {profile.id}, with the name {profile.name}")
     return profile
 
@@ -116,7 +116,7 @@ async def create_profile(session: AsyncSession, *, tenant_id: str, actor: str, a
         .returning(Profile)
     )
     if made is None:
-        stored = await stored_profile(session, tenant_id, actor, asked)
+        stored = await keyed_profile(session, tenant_id, actor, asked.name, key)
         if stored is None:
             raise conflict(f"there is a profile {asked.name} already")
         return stored

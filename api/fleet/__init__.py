@@ -1,0 +1,1 @@
+"""The fleet API: `POST /api/compute/<group>/<method>`."""

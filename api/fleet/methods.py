@@ -1,0 +1,35 @@
+"""How a method of the fleet API is made: a route that answers a JSON object with 200."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.access import Caller
+from api.context import Context, context_of
+from api.fleet.fields import TenantInput
+from api.routing import add_writer
+from database.refusals import not_found
+from database.tables import Tenant
+from domain.permissions import Permission
+
+I = TypeVar("I", bound=TenantInput)  # noqa: E741  # the input
+Method = Callable[[Context, AsyncSession, Caller, I], Awaitable[dict[str, object]]]
+
+
+def add_method(
+    router: APIRouter, group: str, name: str, permission: Permission, model: type[I], method: Method[I]
+) -> None:
+    """`POST /api/compute/<group>/<name>`. The tenant is checked first; the method decides for itself."""
+
+    async def handler(request: Request, session: AsyncSession, caller: Caller, body: I) -> Response:
+        caller.act_for(body.tenantId)
+        if body.tenantId != caller.principal.tenant_id and await session.get(Tenant, body.tenantId) is None:
+            raise not_found(f"there is no tenant {body.tenantId}", "tenantId")
+        return JSONResponse(await method(context_of(request), session, caller, body))
+
+    handler.__name__ = f"{group}.{name}"
+    handler.__doc__ = method.__doc__
+    add_writer(router, f"/api/compute/{group}/{name}", permission, model, handler, tags=[f"fleet {group}"])

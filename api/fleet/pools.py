@@ -1,0 +1,166 @@
+"""pools.create, get, list."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter
+from pydantic import Field, StringConstraints
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.access import Caller
+from api.cluster.records import moment
+from api.context import Context
+from api.fleet.fields import AccountId, GpuModel, IdempotencyKey, PoolId, SiteId, TenantInput
+from api.fleet.methods import add_method
+from database import pools
+from database.refusals import Detail, invalid
+from database.sites import find_site
+from database.tables import Pool, QuotaRow
+from domain.permissions import Permission
+
+router = APIRouter()
+
+_Resource = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,63}$")]
+_Amount = Annotated[int, Field(ge=0, le=pools.UNLIMITED)]
+_POLICY_KEYS = frozenset(
+    {
+        "singleTenant",
+        "platformOperated",
+        "hugepages",
+        "kernelModules",
+        "sysctl",
+        "sharing",
+        "migLayout",
+        "kubernetes",
+        "prewarmImages",
+    }
+)
+
+
+class CreatePool(TenantInput):
+    """pools.create."""
+
+    siteId: SiteId  # noqa: N815
+    machine_class: Literal["metal-host", "metal-dedicated", "vps-host", "provider"] = Field(alias="class")
+    gpuModel: GpuModel | None = None  # noqa: N815
+    sharing: Literal["exclusive", "mig", "timeslice", "mps"] = "exclusive"
+    agent: Literal["bcd", "none"] | None = None
+    policy: dict[str, Any] = Field(default_factory=dict)
+    ownerQuota: dict[_Resource, _Amount] | None = None  # noqa: N815
+    providerAccountId: AccountId | None = None  # noqa: N815
+    idempotencyKey: IdempotencyKey | None = None  # noqa: N815
+
+    def asked(self) -> pools.NewPool:
+        """With defaults filled in: agent by class, and all of `gpu` for an owner that names no quota."""
+        return pools.NewPool(
+            site_id=self.siteId,
+            machine_class=self.machine_class,
+            gpu_model=self.gpuModel,
+            sharing=self.sharing,
+            agent=self.agent or ("none" if self.machine_class == "provider" else "bcd"),
+            owner_quota={"gpu": pools.UNLIMITED} if self.ownerQuota is None else self.ownerQuota,
+            provider_account_id=self.providerAccountId,
+            idempotency_key=self.idempotencyKey,
+        )
+
+
+class GetPool(TenantInput):
+    """pools.get."""
+
+    poolId: PoolId  # noqa: N815
+
+
+def pool_record(pool: Pool, quotas: Sequence[QuotaRow], tenant_id: str) -> dict[str, object]:
+    """A pool as this tenant sees it, with its own quota rows."""
+    return {
+        "id": pool.id,
+        "siteId": pool.site_id,
+        "class": pool.machine_class,
+        "gpuModel": pool.gpu_model,
+        "sharing": pool.sharing,
+        "agent": pool.agent,
+        "policy": pool.policy,
+        "policyGeneration": pool.policy_generation,
+        "providerAccountId": pool.provider_account_id,
+        "version": pool.version,
+        "owned": pool.tenant_id == tenant_id,
+        "archived": pool.archived_at is not None,
+        "quotas": [
+            {"resource": row.resource, "max": row.maximum, "inUse": row.in_use}
+            for row in quotas
+            if row.pool_id == pool.id
+        ],
+        "createdAt": moment(pool.created_at),
+    }
+
+
+def _problems(body: CreatePool) -> list[Detail]:
+    problems = []
+    if body.machine_class == "provider":
+        if body.providerAccountId is None:
+            problems.append(Detail("providerAccountId", "is required for class provider"))
+        else:
+            problems.append(
+                Detail(
+                    "providerAccountId",
+                    "there is no such account: provider accounts are not served by this release",
+                )
+            )
+        if body.agent not in (None, "none"):
+            problems.append(Detail("agent", "must be none for class provider"))
+    elif body.providerAccountId is not None:
+        problems.append(
+            Detail("providerAccountId", f"is for class provider only, not for {body.machine_class}")
+        )
+    if body.sharing != "exclusive":
+        problems.append(
+            Detail("sharing", f"{body.sharing} is not applied by this release yet; accepted: exclusive")
+        )
+    for key in body.policy:
+        known = "is not applied by this release yet" if key in _POLICY_KEYS else "is not a known key"
+        problems.append(Detail(f"policy.{key}", f"{known}; accepted: an empty policy"))
+    return problems
+
+
+async def create_pool(
+    context: Context, session: AsyncSession, caller: Caller, body: CreatePool
+) -> dict[str, object]:
+    """Makes a pool at version 1 with its owner's quota rows; a retry by key returns the stored pool."""
+    asked = body.asked()
+    pool = await pools.stored_pool(session, caller.tenant_id, caller.name, asked)
+    if pool is not None:
+        caller.answered_before()
+    else:
+        await find_site(session, caller.tenant_id, body.siteId)
+        caller.authorize()
+        problems = _problems(body)
+        if problems:
+            raise invalid(*problems)
+        pool = await pools.create_pool(session, tenant_id=caller.tenant_id, actor=caller.name, asked=asked)
+    quotas = await pools.quotas_of(session, caller.tenant_id, [pool.id])
+    return {"pool": pool_record(pool, quotas, caller.tenant_id)}
+
+
+async def get_pool(
+    context: Context, session: AsyncSession, caller: Caller, body: GetPool
+) -> dict[str, object]:
+    """One pool as the tenant sees it."""
+    pool = await pools.find_pool(session, caller.tenant_id, body.poolId)
+    caller.authorize()
+    quotas = await pools.quotas_of(session, caller.tenant_id, [pool.id])
+    return {"pool": pool_record(pool, quotas, caller.tenant_id)}
+
+
+async def list_pools(
+    context: Context, session: AsyncSession, caller: Caller, body: TenantInput
+) -> dict[str, object]:
+    """The pools that the tenant owns."""
+    caller.authorize()
+    found = await pools.list_pools(session, caller.tenant_id)
+    quotas = await pools.quotas_of(session, caller.tenant_id, [pool.id for pool in found])
+    return {"pools": [pool_record(pool, quotas, caller.tenant_id) for pool in found]}
+
+
+add_method(router, "pools", "create", Permission.POOLS_CREATE, CreatePool, create_pool)
+add_method(router, "pools", "get", Permission.POOLS_READ, GetPool, get_pool)
+add_method(router, "pools", "list", Permission.POOLS_READ, TenantInput, list_pools)
