@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+_WIDE = 4_096
 _STYLES = {
     "Ready": "green",
     "ready": "green",
@@ -34,8 +35,11 @@ class OutputFormat(StrEnum):
 
 
 def console() -> Console:
-    """Standard output for people. Made anew, because tests and shells may have replaced the stream."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    """Standard output for people. Made anew each time, because a test may have replaced the stream.
+
+    Where no terminal has a width, nothing is folded: what is read by programs stays whole.
+    """
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def error_line(message: str) -> None:

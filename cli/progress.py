@@ -77,10 +77,11 @@ def line(row: Sequence[object]) -> str:
 
 
 def summary_rows(operations: Sequence[Object]) -> list[list[object]]:
-    """Rows for a list of operations: id, action, state, when, how long, message."""
+    """Rows for a list of operations: id, action, state, how its nodes fare, when, how long, message."""
     return [
         [
-            *pick(one, "id", "action", "cluster", "state"),
+            *pick(one, "id", "action", "state"),
+            ", ".join(f"{count} {state}" for state, count in one.get("counts", {}).items()),
             moment(one.get("startTime")),
             duration(one.get("startTime"), one.get("endTime")),
             one.get("message"),

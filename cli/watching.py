@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.console import Console
 from rich.live import Live
 
 from cli import progress
@@ -19,15 +20,21 @@ _MARGIN = 6  # lines of the screen that are not rows: headline, header, rest, me
 Show = Callable[[Object], None]
 
 
-def watch(client: Client, operation_id: str, output: OutputFormat, timeout: float | None = None) -> Object:
-    """Shows the operation until it has ended, and returns it.
+def watch(
+    client: Client,
+    operation_id: str,
+    output: OutputFormat,
+    timeout: float | None = None,
+    screen: Console | None = None,
+) -> Object:
+    """Shows the operation until it has ended, and returns it; on `screen` if others print there too.
 
     Raises CliError: exit status 4 after `timeout` seconds, 130 for Ctrl-C (the operation goes on either
     way), 5 when the API is away for longer than 30 s.
     """
     advice = f"the operation goes on; watch it with: bringup operations watch {operation_id}"
     try:
-        with _view(output) as show:
+        with _view(output, screen or console()) as show:
             return _follow(client, operation_id, show, timeout, advice)
     except KeyboardInterrupt:
         raise CliError(f"stopped watching; {advice}", ExitCode.INTERRUPTED) from None
@@ -52,11 +59,10 @@ def _follow(client: Client, operation_id: str, show: Show, timeout: float | None
 
 
 @contextmanager
-def _view(output: OutputFormat) -> Iterator[Show]:
+def _view(output: OutputFormat, screen: Console) -> Iterator[Show]:
     if output is OutputFormat.JSON:
         yield lambda operation: None
     elif sys.stdout.isatty():
-        screen = console()
         with Live(console=screen, auto_refresh=False, vertical_overflow="visible") as live:
 
             def show(operation: Object) -> None:

@@ -1,5 +1,6 @@
 """`bringup logs`: what the steps of an operation printed, byte for byte."""
 
+import base64
 import sys
 from collections.abc import Iterator
 from typing import Annotated
@@ -55,15 +56,15 @@ def logs(
 
 
 def _wanted(run: Object, node: str | None, step: str | None, attempt: int | None) -> bool:
-    given = ((node, run["node"]), (step, run["name"]), (attempt, run["attempt"]))
+    given = ((node, run["name"]), (step, run["step"]), (attempt, run["attempt"]))
     return all(asked is None or asked == has for asked, has in given)
 
 
 def _nothing(found: list[Object], operation_id: str) -> str:
     if not found:
         return f"no step of operation {operation_id} has begun"
-    nodes = sorted({str(run["node"]) for run in found})
-    steps = list(dict.fromkeys(str(run["name"]) for run in found))
+    nodes = sorted({str(run["name"]) for run in found})
+    steps = list(dict.fromkeys(str(run["step"]) for run in found))
     few = ", ".join(nodes[:10]) + (f" and {len(nodes) - 10} more" if len(nodes) > 10 else "")
     return f"no such step run; there are nodes {few} and steps {', '.join(steps)}"
 
@@ -76,7 +77,7 @@ def _with_text(client: Client, run: Object, streams: list[str]) -> Object:
 
 def _print(client: Client, run: Object, streams: list[str]) -> None:
     ending = run["state"] if run.get("exitStatus") is None else f"{run['state']}, exit {run['exitStatus']}"
-    note(f"== {run['node']}, step {run['name']}, attempt {run['attempt']}: {ending}")
+    note(f"== {run['name']}, step {run['step']}, attempt {run['attempt']}: {ending}")
     for stream in streams:
         parts = read_log(client, run, stream)
         if stream == "stderr" and (first := next(parts, b"")):
@@ -91,18 +92,14 @@ def read_log(client: Client, run: Object, stream: str) -> Iterator[bytes]:
     """One stream of one step run as far as it is stored now, part after part."""
     offset = 0
     while True:
-        asked = {"stepRunId": run["id"], "stream": stream, "offset": offset}
+        asked = {"stepRunId": run["stepRunId"], "stream": stream, "offset": offset}
         part = client.fleet("operations/logs", asked)
-        data = _bytes(part)
+        data = base64.b64decode(part["dataBase64"])
         if data:
             yield data
         if part["ended"] or part["nextOffset"] <= offset:
             return
         offset = part["nextOffset"]
-
-
-def _bytes(part: Object) -> bytes:
-    return str(part["text"]).encode()
 
 
 def _write(data: bytes) -> None:

@@ -52,14 +52,14 @@ def list_operations(
     token: Token = None,
     tenant: Tenant = None,
 ) -> None:
-    chosen = {"clusterName": cluster, "state": state}
+    chosen = {"cluster": cluster, "state": state}
     with connect(api, token, tenant) as client:
         given = {key: value for key, value in chosen.items() if value is not None}
         found = client.fleet_list("operations/list", given, limit)
     if output is OutputFormat.JSON:
         print_json(found)
         return
-    columns = ("id", "action", "cluster", "state", "asked at", "time", "message")
+    columns = ("id", "action", "state", "nodes", "asked at", "time", "message")
     show_table(columns, progress.summary_rows(found), "there are no such operations")
 
 

@@ -26,10 +26,10 @@ class ProfileWriter:
     def write(self, document: Document) -> tuple[str, int]:
         """Returns what was done (created, updated, unchanged) and the number of the version."""
         fields = dict(document.fields)
-        content = _content(fields, document)
+        content, sent = _content(fields, document)
         profile = self._find(document.name)
         if profile is None:
-            self._client.fleet("profiles/create", {"name": document.name, **fields, "content": content})
+            self._client.fleet("profiles/create", {"name": document.name, **fields, "content": sent})
             return "created", 1
         newest = max(profile["versions"], key=lambda version: int(version["number"]))
         number = int(newest["number"])
@@ -38,9 +38,9 @@ class ProfileWriter:
         if filled(content) == stored["content"]:
             return "unchanged", number
         if stored.get("usedAt") is None:
-            self._client.fleet("profiles/updateVersion", {**asked, "content": content})
+            self._client.fleet("profiles/updateVersion", {**asked, "content": sent})
             return "updated", number
-        body = {"profileId": profile["id"], "content": content, "baseVersion": number}
+        body = {"profileId": profile["id"], "content": sent, "baseVersion": number}
         made = self._client.fleet("profiles/createVersion", body)["version"]
         return "updated", int(made["number"])
 
@@ -53,10 +53,16 @@ class ProfileWriter:
 
 
 def filled(content: object) -> object:
-    """The content with defaults where a step says nothing, as the API stores it."""
+    """The content with defaults where a step says nothing, as the API stores it: without empty values."""
     if not isinstance(content, dict) or not isinstance(content.get("steps"), list):
         return content
-    return {**content, "steps": [_filled_step(step) for step in content["steps"]]}
+    return _without_empty({**content, "steps": [_filled_step(step) for step in content["steps"]]})
+
+
+def _without_empty(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_empty(inner) for key, inner in value.items() if inner is not None}
+    return [_without_empty(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _filled_step(step: object) -> object:
@@ -67,15 +73,16 @@ def _filled_step(step: object) -> object:
     return {**_STEP_DEFAULTS, **step, "retry": {**_RETRY_DEFAULTS, **given}}
 
 
-def _content(fields: dict[str, Any], document: Document) -> object:
-    """`content`, or what the recipe `file` beside the document holds."""
+def _content(fields: dict[str, Any], document: Document) -> tuple[object, object]:
+    """The recipe as a value, and as it is sent: a `file` as its text, so that problems name lines."""
     content, file = fields.pop("content", None), fields.pop("file", None)
     if (content is None) == (file is None):
         raise CliError(f"{document.where}: give either content or file, the path of a recipe")
     if file is None:
-        return content
+        return content, content
     path = document.folder / str(file)
-    values = load_yaml(read_text(path), str(path))
+    text = read_text(path)
+    values = load_yaml(text, str(path))
     if len(values) != 1:
         raise CliError(f"{path}: one recipe is expected, not {len(values)}")
-    return values[0]
+    return values[0], text

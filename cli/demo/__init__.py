@@ -1,0 +1,1 @@
+"""`scripts/demo`: the main job from nothing, over a `bringup dev` of its own."""
