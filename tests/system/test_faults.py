@@ -29,7 +29,7 @@ def wait_for_step(cluster: Cluster, operation_id: str, name: str) -> None:
 
     def running() -> bool:
         nodes = cluster.nodes()
-        at = [s for s in cluster.steps_of(operation_id) if s["name"] == name and s["state"] == "running"]
+        at = [s for s in cluster.steps_of(operation_id) if s["step"] == name and s["state"] == "running"]
         return bool(nodes) and len(at) == len(nodes)
 
     eventually(f"step {name} is running everywhere", running)
@@ -55,9 +55,9 @@ def test_a_process_killed_in_the_middle_of_a_create_costs_nothing(
     assert operation["state"] == "succeeded"
     assert_each_step_ran_once(stack, demo, 3)
     assert stack.pid(role) != killed
-    logs = [step for step in demo.steps_of(operation_id) if step["name"] == "during"]
+    logs = [step for step in demo.steps_of(operation_id) if step["step"] == "during"]
     for step in logs:
-        said = stack.fleet("operations/logs", stepRunId=step["id"], stream="stdout", offset=0)
+        said = stack.fleet("operations/logs", stepRunId=step["stepRunId"], stream="stdout", offset=0)
         assert said["data"] == "done\n"
 
 
@@ -99,7 +99,7 @@ def test_a_terminate_that_meets_a_create_ends_its_step_and_takes_over(stack: Dev
     assert demo.ended(terminating)["state"] == "succeeded"
     assert demo.ended(creating)["state"] == "superseded"
     assert demo.nodes() == []
-    (step,) = [step for step in demo.steps_of(creating) if step["name"] == "long"]
+    (step,) = [step for step in demo.steps_of(creating) if step["step"] == "long"]
     assert step["state"] == "canceled"
 
 

@@ -32,11 +32,11 @@ def test_three_nodes_become_ready_and_each_step_ran_exactly_once(stack: DevStack
         counts = stack.machine_ssh(node["PrivateIp"], "cat /var/count.first /var/count.second")
         assert counts.split() == ["ran", "ran"]
 
-    second = [step for step in demo.steps_of(operation_id) if step["name"] == "second"]
+    second = [step for step in demo.steps_of(operation_id) if step["step"] == "second"]
     assert {step["state"] for step in second} == {"succeeded"}
     assert len(second) == 3
-    stdout = stack.fleet("operations/logs", stepRunId=second[0]["id"], stream="stdout", offset=0)
-    stderr = stack.fleet("operations/logs", stepRunId=second[0]["id"], stream="stderr", offset=0)
+    stdout = stack.fleet("operations/logs", stepRunId=second[0]["stepRunId"], stream="stdout", offset=0)
+    stderr = stack.fleet("operations/logs", stepRunId=second[0]["stepRunId"], stream="stderr", offset=0)
     assert (stdout["data"], stdout["ended"]) == ("second says hello\n", True)
     assert stderr["data"] == "to stderr\n"
 
@@ -53,7 +53,7 @@ def test_a_terminated_node_vanishes_and_its_machine_is_wiped_and_ready_again(
     operation_id = answer.json()["operationId"]
     assert demo.ended(operation_id)["state"] == "succeeded"
     assert demo.nodes() == []
-    assert [step["name"] for step in demo.steps_of(operation_id)] == ["bye"]
+    assert [step["step"] for step in demo.steps_of(operation_id)] == ["bye"]
 
     def machine_is_ready() -> bool:
         return bool(stack.fleet("nodes/get", nodeId=node["InstanceId"])["node"]["state"] == "ready")
@@ -71,7 +71,7 @@ def test_a_second_run_of_a_step_with_a_check_changes_nothing(cluster: Make) -> N
         command("never", "true", check="test -e /var/never"),
     )
     operation = demo.ended(demo.create(1).json()["operationId"])
-    outcomes = {step["name"]: step["outcome"] for step in demo.steps_of(operation["id"])}
+    outcomes = {step["step"]: step["outcome"] for step in demo.steps_of(operation["id"])}
     assert outcomes["make"] == "changed"
     assert outcomes["again"] == "no-change"
     assert outcomes["never"] == "verify-failed"
@@ -81,7 +81,7 @@ def test_a_second_run_of_a_step_with_a_check_changes_nothing(cluster: Make) -> N
 
 
 def test_more_nodes_than_machines_gives_what_there_is_and_says_why(cluster: Make) -> None:
-    demo = cluster()
+    demo = cluster(counted("one"))
     answer = demo.create(MACHINES + 3).json()
     (result,) = answer["sets"]
     assert result["added"] == MACHINES
@@ -102,7 +102,7 @@ def test_one_step_that_exits_1_fails_its_node_and_the_rest_goes_on(cluster: Make
     for part in ("exit:", "step odd", "exited with status 1", "no luck on gpu-2"):
         assert part in by_name["gpu-2"]["StatusMessage"]
     assert by_name["gpu-1"]["Status"] == by_name["gpu-3"]["Status"] == "Ready"
-    ran = {(step["node"], step["name"]) for step in demo.steps_of(operation["id"])}
+    ran = {(step["name"], step["step"]) for step in demo.steps_of(operation["id"])}
     assert ("gpu-2", "after") not in ran
 
 
