@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 
 from cli.connection import Connection
-from cli.errors import RefusedError, UnreachableError
+from cli.errors import CliError, RefusedError, UnreachableError
 
 _TIMEOUT = 60.0  # seconds; a create of many nodes is answered well within
 _UNAVAILABLE = frozenset({502, 503, 504})
@@ -30,7 +30,7 @@ class Client:
                 trust_env=False,  # a proxy for the Internet is not one for an API on this network
             )
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise UnreachableError(f"{connection.api} or the token cannot be used: {error}") from None
+            raise CliError(f"the address {connection.api} or the token cannot be used: {error}") from None
 
     def __enter__(self) -> "Client":
         return self
@@ -91,10 +91,12 @@ class Client:
     ) -> Object:
         try:
             answer = self._http.request(verb, path, json=body, params=query)
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            where = f"{self.connection.api} (from {self.connection.source})"
+            said = f"{where} is no address of an API, such as http://127.0.0.1:8080: {error}"
+            raise CliError(said) from None
         except httpx.HTTPError as error:
             raise UnreachableError(self._unreachable(error)) from None
-        except httpx.InvalidURL as error:
-            raise UnreachableError(f"{self.connection.api} is not an address: {error}") from None
         if answer.status_code in _UNAVAILABLE:
             raise UnreachableError(f"the API cannot serve now: {_refusal(answer)}")
         if answer.is_success:
@@ -127,11 +129,14 @@ def _refusal(answer: httpx.Response) -> RefusedError:
     error = body["error"] if isinstance(body.get("error"), dict) else body
     code = str(error.get("code", ""))
     message = str(error.get("message") or error.get("Message") or error.get("detail") or "no reason given")
-    details = [f"{one.get('path')}: {one.get('message')}" for one in error.get("details") or []]
-    if not details and error.get("Detail"):
-        details = [str(error["Detail"])]
-    parts = [part for part in details if part not in message]
-    line = f"{message} ({'; '.join(parts)})" if parts else message
+    details = [
+        f"{one.get('path')}: {one.get('message')}"
+        for one in error.get("details") or []
+        if str(one.get("message")) not in message
+    ]
+    if error.get("Detail") and str(error["Detail"]) not in message:
+        details.append(str(error["Detail"]))
+    line = f"{message} ({'; '.join(details)})" if details else message
     if body.get("operationId") and str(body["operationId"]) not in line:
         line += f"; see operation {body['operationId']}"
     if answer.status_code >= 500 and error.get("correlationId"):

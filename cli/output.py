@@ -73,6 +73,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 def cell(value: object) -> Text:
     """One value as a table shows it: nothing as a dash, states in their colour."""
+    if isinstance(value, bool):
+        value = "yes" if value else "no"
     text = "-" if value is None or value == "" else one_line(str(value))
     return Text(text, style=_STYLES.get(text, ""))
 

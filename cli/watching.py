@@ -63,7 +63,7 @@ def _view(output: OutputFormat, screen: Console) -> Iterator[Show]:
     if output is OutputFormat.JSON:
         yield lambda operation: None
     elif sys.stdout.isatty():
-        with Live(console=screen, auto_refresh=False, vertical_overflow="visible") as live:
+        with Live(console=screen, auto_refresh=False) as live:
 
             def show(operation: Object) -> None:
                 # The end is printed whole: it stays, and scrolls if it must.

@@ -93,14 +93,14 @@ def list_profiles(
     rows = [
         [
             f"{one['tenantId']}/{one['name']}@{version['number']}",
-            "used" if version.get("usedAt") else "draft",
+            version.get("usedAt") is not None,
             one.get("visibility"),
             one.get("description"),
         ]
         for one in found
         for version in one["versions"]
     ]
-    show_table(("profile", "version is", "visibility", "description"), rows, "there are no profiles")
+    show_table(("profile", "used", "visibility", "description"), rows, "there are no profiles")
 
 
 @machines.command("list", help=MACHINES_HELP)

@@ -79,12 +79,14 @@ def _print(client: Client, run: Object, streams: list[str]) -> None:
     ending = run["state"] if run.get("exitStatus") is None else f"{run['state']}, exit {run['exitStatus']}"
     note(f"== {run['name']}, step {run['step']}, attempt {run['attempt']}: {ending}")
     for stream in streams:
-        parts = read_log(client, run, stream)
-        if stream == "stderr" and (first := next(parts, b"")):
-            note("-- stderr")
-            _write(first)
-        for part in parts:
+        last = b""
+        for part in read_log(client, run, stream):
+            if stream == "stderr" and not last:
+                note("-- stderr")
             _write(part)
+            last = part
+        if last and not last.endswith(b"\n") and sys.stdout.isatty():
+            sys.stdout.write("\n")
         sys.stdout.flush()
 
 

@@ -74,8 +74,9 @@ def create(
         said = one_line(str(answer["sets"][0].get("message") or ""))
         if output is OutputFormat.TABLE:
             _print_started(answer, f"{added} of {count} nodes in {cluster}/{array}", wait)
-        if added < count:
-            note(f"only {added} of {count} nodes were added: {said}")
+        # With --wait the operation's own message says the same at the end.
+        if added < count and not (wait and added and output is OutputFormat.TABLE):
+            note(said or f"only {added} of {count} nodes were added")
         code = ExitCode.OK if added == count else ExitCode.PARTIAL if added else ExitCode.FAILED
         _finish(client, answer, code, output, timeout if wait else None, wait=wait and added > 0)
 
@@ -158,9 +159,12 @@ def _finish(
 ) -> None:
     """Waits if asked, prints the JSON if asked, and ends with the worse of both exit statuses."""
     ended: Object | None = None
-    if wait:
-        ended = watch(client, answer["operationId"], output, timeout)
-    if output is OutputFormat.JSON:
-        print_json(answer if ended is None else {**answer, "operation": ended})
+    try:
+        if wait:
+            ended = watch(client, answer["operationId"], output, timeout)
+    finally:
+        # Also when the wait was given up: the operation goes on, and a script needs its id.
+        if output is OutputFormat.JSON:
+            print_json(answer if ended is None else {**answer, "operation": ended})
     code = progress.exit_code(ended) if ended is not None else ExitCode.OK
     raise typer.Exit(code or accepted)
