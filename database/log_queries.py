@@ -68,5 +68,5 @@ def _cut_character(data: bytes) -> int:
         if byte & 0xC0 == 0x80:
             continue
         needed = 2 if byte >> 5 == 0b110 else 3 if byte >> 4 == 0b1110 else 4 if byte >> 3 == 0b11110 else 1
-        return back if needed > back and back < len(data) else 0
+        return back if needed > back else 0
     return 0

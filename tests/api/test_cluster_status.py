@@ -32,25 +32,10 @@ async def test_section_6_every_field_that_breaks_a_client_is_there(api: Api, wor
     found = array["buckets"][0]
     assert found["definition"] == {"machineType": "gpu8"}
     assert (found["valid"], found["invalidReason"], found["lastCapacityFailure"]) == (True, "", -1.0)
-    numbers = [
-        "maxCount",
-        "maxCoreCount",
-        "activeCount",
-        "activeCoreCount",
-        "availableCount",
-        "availableCoreCount",
-        "quotaCount",
-        "quotaCoreCount",
-        "consumedCoreCount",
-        "familyQuotaCount",
-        "familyQuotaCoreCount",
-        "familyConsumedCoreCount",
-        "regionalQuotaCount",
-        "regionalQuotaCoreCount",
-        "regionalConsumedCoreCount",
-        "maxPlacementGroupSize",
-        "maxPlacementGroupCoreSize",
-    ]
+    kinds = ("max", "active", "available", "quota", "familyQuota", "regionalQuota")
+    numbers = [f"{kind}{what}" for kind in kinds for what in ("Count", "CoreCount")]
+    numbers += ["consumedCoreCount", "familyConsumedCoreCount", "regionalConsumedCoreCount"]
+    numbers += ["maxPlacementGroupSize", "maxPlacementGroupCoreSize"]
     assert all(type(found[name]) is int for name in numbers)
     assert found["placementGroups"] == found["activeNodes"] == []
     assert found["virtualMachine"] == {
