@@ -1,5 +1,6 @@
 """The HTTP API as the commands call it. Nothing else of bringup is known here."""
 
+import ssl
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -28,6 +29,7 @@ class Client:
                 headers={"Authorization": f"Bearer {connection.token}"},
                 timeout=httpx.Timeout(_TIMEOUT, connect=5.0),
                 trust_env=False,  # a proxy for the Internet is not one for an API on this network
+                verify=ssl.create_default_context(),  # the system's authorities, or SSL_CERT_FILE's
             )
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
             raise CliError(f"the address {connection.api} or the token cannot be used: {error}") from None
