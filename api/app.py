@@ -6,11 +6,11 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
 from sqlalchemy import text
 from starlette.exceptions import HTTPException
 
 from api.access import authenticate
+from api.answers import Answer
 from api.bodies import definitions
 from api.cluster import nodes, operations, status
 from api.context import Context, context_of
@@ -74,7 +74,7 @@ async def healthz(request: Request) -> Response:
     """200 while API and database answer; 503 otherwise. The only route that takes no token."""
     async with context_of(request).database.begin() as session:
         await session.execute(text("SELECT 1"))
-    return JSONResponse({"status": "ok", "api": "ok", "database": "ok"})
+    return Answer({"status": "ok", "api": "ok", "database": "ok"})
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

@@ -3,10 +3,10 @@
 import asyncio
 
 from fastapi import Request, Response
-from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from api.answers import Answer
 from api.context import correlation_id
 from database.refusals import Refusal, RefusalCode
 
@@ -81,7 +81,7 @@ def answer(request: Request, refusal: Refusal, *, location: str | None = None) -
     if status == 503:
         headers["Retry-After"] = "1"
     body = _fleet_body(request, refusal) if fleet else _cluster_body(request, refusal, status)
-    return JSONResponse(body, status_code=status, headers=headers)
+    return Answer(body, status_code=status, headers=headers)
 
 
 def _fleet_body(request: Request, refusal: Refusal) -> dict[str, object]:

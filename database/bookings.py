@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import ARRAY, Text, bindparam, insert, select, text, update
+from sqlalchemy import ARRAY, Text, bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.tables import Atom, QuotaRow, Reservation
@@ -29,7 +29,8 @@ async def book_machines(
     """
     ids = [machine for machine, _ in machines]
     pools = [pool for _, pool in machines]
-    await session.execute(select(Atom.id).where(Atom.machine_id.in_(ids)).order_by(Atom.id).with_for_update())
+    locked = select(Atom.id).where(Atom.machine_id.in_(ids)).order_by(Atom.id).with_for_update().subquery()
+    await session.execute(select(func.count()).select_from(locked))
     reservations = [new_id("res") for _ in machines]
     await session.execute(
         insert(Reservation),

@@ -3,9 +3,10 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, exists, func, or_, select
-from sqlalchemy.engine import Row
+from sqlalchemy import ColumnElement, Text, cast, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.planning import Usage
@@ -37,23 +38,47 @@ class NodeCount:
     count: int
 
 
-def live_nodes(cluster_id: str) -> Select[*tuple[object, ...]]:
-    """The columns of every node that still holds its name, oldest first."""
-    return (
-        select(*Node.__table__.columns)
-        .where(Node.cluster_id == cluster_id, Node.removed_at.is_(None))
-        .order_by(Node.created_at, Node.name)
-    )
+class NodeRow(NamedTuple):
+    """What a node's record is made from. `attributes` is JSON text: most nodes have the same."""
+
+    id: uuid.UUID
+    name: str
+    node_array_id: str | None
+    machine_type: str
+    status: str
+    target_state: str
+    message: str
+    card: dict[str, Any] | None
+    hostname: str | None
+    private_ip: str | None
+    instance_id: str | None
+    placement_group_id: str | None
+    keep_alive: bool
+    fixed: bool
+    shutdown_policy: str
+    profile_ref: str
+    updated_at: datetime
+    attributes: str
+
+
+_COLUMNS = [
+    cast(Node.attributes, Text).label(name) if name == "attributes" else getattr(Node, name)
+    for name in NodeRow._fields
+]
 
 
 async def nodes_of_cluster(
     session: AsyncSession, cluster_id: str, *, operation_id: uuid.UUID | None = None
-) -> Sequence[Row[*tuple[object, ...]]]:
-    """All live nodes of a cluster, or those of one operation."""
-    query = live_nodes(cluster_id)
+) -> list[NodeRow]:
+    """Every node of a cluster that still holds its name, oldest first, or those of one operation."""
+    query = (
+        select(*_COLUMNS)
+        .where(Node.cluster_id == cluster_id, Node.removed_at.is_(None))
+        .order_by(Node.created_at, Node.name)
+    )
     if operation_id is not None:
         query = query.where(exists().where(Run.operation_id == operation_id, Run.node_id == Node.id))
-    return (await session.execute(query)).all()
+    return [NodeRow(*row) for row in await session.execute(query)]
 
 
 async def count_nodes(session: AsyncSession, cluster_id: str) -> list[NodeCount]:

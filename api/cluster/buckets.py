@@ -7,14 +7,12 @@ from typing import Any
 
 from database.buckets import bucket_id
 from database.capacity import Allowance, Supply
-from database.nodes import NodeCount, usage_of
+from database.nodes import AT_REST, NodeCount, NodeRow, usage_of
 from database.planning import Usage, placement_group_size, types_of
 from database.tables import MachineType, NodeArray, Pool
-from domain.states import NodeStatus
 
 # What clients get where there is no limit: they need a number.
 NO_LIMIT = 2_147_483_647
-_AT_REST = (NodeStatus.OFF, NodeStatus.DEALLOCATED, NodeStatus.TERMINATED)
 
 
 class ClusterView:
@@ -30,7 +28,7 @@ class ClusterView:
         supplies: Mapping[tuple[str, str], Supply],
         counts: Sequence[NodeCount],
         allowances: Mapping[str, Allowance],
-        nodes: Sequence[Any] | None,
+        nodes: Sequence[NodeRow] | None,
         now: datetime,
     ) -> None:
         self._arrays, self._pools, self._regions = arrays, pools, regions
@@ -44,7 +42,7 @@ class ClusterView:
             if count.node_array_id is None:
                 continue
             key = (count.node_array_id, count.machine_type)
-            active = 0 if count.status in _AT_REST else count.count
+            active = 0 if count.status in AT_REST else count.count
             self._active[key] += active
             if count.placement_group:
                 self._groups[key][count.placement_group] += active
@@ -52,7 +50,7 @@ class ClusterView:
         if nodes is not None:
             self._names = defaultdict(list)
             for node in nodes:
-                if node.status not in _AT_REST:
+                if node.node_array_id is not None and node.status not in AT_REST:
                     self._names[node.node_array_id, node.machine_type].append(node.name)
 
     def kinds(self, array: NodeArray) -> list[str]:

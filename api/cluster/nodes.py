@@ -1,11 +1,11 @@
 """`/clusters/{cluster}/nodes`: list, create, terminate."""
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.access import Caller
 from api.addresses import operation_url
+from api.answers import Answer
 from api.cluster.loading import load_records, visible_cluster
 from api.cluster.models import CreateNodes, ManageNodes
 from api.cluster.records import operation_record
@@ -33,7 +33,7 @@ async def list_nodes(request: Request, session: AsyncSession, caller: Caller) ->
         counts = await count_runs(session, [operation.id])
         ui = context_of(request).settings.temporal_ui
         body["operation"] = operation_record(operation, counts[operation.id], ui)
-    return JSONResponse(body)
+    return Answer(body)
 
 
 async def _asked_operation(request: Request, session: AsyncSession, tenant_id: str) -> Operation | None:
@@ -80,7 +80,7 @@ async def create(request: Request, session: AsyncSession, caller: Caller, body: 
         {"added": done.added, "message": done.message} if done.message else {"added": done.added}
         for done in made.sets
     ]
-    return JSONResponse(
+    return Answer(
         {"operationId": str(made.operation_id), "sets": sets},
         status_code=202,
         headers={"Location": operation_url(request, made.operation_id)},
@@ -119,7 +119,7 @@ async def terminate(request: Request, session: AsyncSession, caller: Caller, bod
         else {"id": str(node.id), "name": node.name, "status": "OK"}
         for node in done.nodes
     ]
-    return JSONResponse(
+    return Answer(
         {"operationId": str(done.operation_id), "nodes": nodes},
         status_code=202,
         headers={"Location": operation_url(request, done.operation_id)},

@@ -1,10 +1,10 @@
 """`/operations`: what callers poll."""
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.access import Caller
+from api.answers import Answer
 from api.cluster.records import operation_record
 from api.context import context_of
 from api.routing import add_reader
@@ -39,7 +39,7 @@ async def list_operations(request: Request, session: AsyncSession, caller: Calle
         found = [one] if one else []
     counts = await count_runs(session, [operation.id for operation in found])
     ui = context_of(request).settings.temporal_ui
-    return JSONResponse([operation_record(operation, counts[operation.id], ui) for operation in found])
+    return Answer([operation_record(operation, counts[operation.id], ui) for operation in found])
 
 
 async def show_operation(request: Request, session: AsyncSession, caller: Caller) -> Response:
@@ -49,7 +49,7 @@ async def show_operation(request: Request, session: AsyncSession, caller: Caller
     counts = await count_runs(session, [operation.id])
     progress = await progress_of(session, operation.id)
     ui = context_of(request).settings.temporal_ui
-    return JSONResponse(operation_record(operation, counts[operation.id], ui, progress))
+    return Answer(operation_record(operation, counts[operation.id], ui, progress))
 
 
 add_reader(router, "/operations/", Permission.CLUSTERS_READ, list_operations)

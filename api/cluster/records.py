@@ -1,14 +1,18 @@
 """Records in the clients' words: a node in PascalCase, an operation in camelCase."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from api.addresses import workflow_id, workflow_url
+from database.nodes import NodeRow
 from database.operation_queries import Progress
 from database.tables import MachineType, NodeArray, Operation
 from domain.failures import FailureCard
 from domain.states import NODE_STATE, NodeStatus
+
+_STATES: dict[str, str] = {str(status): state for status, state in NODE_STATE.items()}
 
 
 def moment(value: datetime | None) -> str | None:
@@ -35,50 +39,62 @@ class NodeRecords:
         self._arrays = {array.id: array for array in arrays}
         self._types = types
         self._regions = regions
+        self._bases: dict[tuple[str | None, str, str], dict[str, Any]] = {}
 
-    def record(self, row: Any) -> dict[str, Any]:
-        """The record of a row of `nodes`. Attributes of array and request come first, facts over them."""
-        array = self._arrays.get(row.node_array_id)
-        kind = self._types.get(row.machine_type)
-        message = card_text(row.card) if row.card and row.status == NodeStatus.FAILED else row.message
-        record: dict[str, Any] = {
-            "Configuration": {},
-            "Interruptible": False,
-            **row.attributes,
+    def _base(self, row: NodeRow) -> dict[str, Any]:
+        """What nodes of one array, type and attributes share; made once for all of them."""
+        key = (row.node_array_id, row.machine_type, row.attributes)
+        base = self._bases.get(key)
+        if base is None:
+            array = self._arrays.get(row.node_array_id or "")
+            kind = self._types.get(row.machine_type)
+            base = {
+                "Configuration": {},
+                "Interruptible": False,
+                **json.loads(row.attributes),
+                "ClusterName": self._cluster,
+                "MachineType": row.machine_type,
+                "StartAutomatically": True,
+                "IsArray": False,
+                "Abstract": False,
+                "CoreCount": kind.vcpu if kind else 0,
+                "Memory": kind.memory_gb if kind else 0,
+                "Region": self._regions.get(array.pool_id, "") if array else "",
+                "SubnetId": array.subnet_id if array else "",
+            }
+            if array:
+                base["Template"] = base["NodeArray"] = array.name
+            # Clients take any value of these keys, null included, for a group's name and for a machine.
+            base.pop("PlacementGroupId", None)
+            base.pop("InstanceId", None)
+            self._bases[key] = base
+        return base
+
+    def record(self, row: NodeRow) -> dict[str, Any]:
+        """The record of a node. Attributes of array and request come first, facts over them."""
+        failed = row.card is not None and row.status == NodeStatus.FAILED
+        record = {
+            **self._base(row),
             "Name": row.name,
             "NodeId": str(row.id),
-            "ClusterName": self._cluster,
-            "Template": array.name if array else row.name,
-            "MachineType": row.machine_type,
-            "State": NODE_STATE[NodeStatus(row.status)],
+            "State": _STATES[row.status],
             "Status": row.status,
             "TargetState": row.target_state,
-            "StatusMessage": message,
+            "StatusMessage": card_text(row.card) if failed else row.message,
             "PrivateIp": row.private_ip,
             "Hostname": row.hostname,
-            "InstanceId": row.instance_id,
             "KeepAlive": row.keep_alive,
             "Fixed": row.fixed,
             "ShutdownPolicy": row.shutdown_policy,
-            "StartAutomatically": True,
-            "IsArray": False,
-            "Abstract": False,
-            "CoreCount": kind.vcpu if kind else 0,
-            "Memory": kind.memory_gb if kind else 0,
-            "Region": self._regions.get(array.pool_id, "") if array else "",
-            "SubnetId": array.subnet_id if array else "",
             "ProfileRef": row.profile_ref,
-            "UpdatedAt": {"$date": row.updated_at.astimezone(UTC).isoformat()},
+            "UpdatedAt": {"$date": row.updated_at.isoformat()},
         }
-        if array:
-            record["NodeArray"] = array.name
-        # Clients take any value of this key, null included, for a group's name.
-        record.pop("PlacementGroupId", None)
+        if row.node_array_id is None:
+            record["Template"] = row.name
         if row.placement_group_id:
             record["PlacementGroupId"] = row.placement_group_id
-        if row.instance_id is None:
-            # Its presence says that a machine exists.
-            del record["InstanceId"]
+        if row.instance_id is not None:
+            record["InstanceId"] = row.instance_id
         return record
 
 

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.access import Caller
+from api.answers import Answer
 from api.cluster.buckets import ClusterView
 from api.cluster.loading import visible_cluster
 from api.cluster.records import NodeRecords
@@ -75,7 +75,7 @@ async def cluster_status(request: Request, session: AsyncSession, caller: Caller
     if with_nodes:
         records = NodeRecords(cluster.name, arrays, types, regions)
         body["nodes"] = [records.record(row) for row in rows]
-    return JSONResponse(body)
+    return Answer(body)
 
 
 add_reader(router, "/clusters/{cluster}/status", Permission.CLUSTERS_READ, cluster_status)

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.access import Caller
+from api.answers import Answer
 from api.context import Context, context_of
 from api.fleet.fields import TenantInput
 from api.routing import add_writer
@@ -28,7 +28,7 @@ def add_method(
         caller.act_for(body.tenantId)
         if body.tenantId != caller.principal.tenant_id and await session.get(Tenant, body.tenantId) is None:
             raise not_found(f"there is no tenant {body.tenantId}", "tenantId")
-        return JSONResponse(await method(context_of(request), session, caller, body))
+        return Answer(await method(context_of(request), session, caller, body))
 
     handler.__name__ = f"{group}.{name}"
     handler.__doc__ = method.__doc__

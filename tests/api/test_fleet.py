@@ -195,7 +195,7 @@ class TestTenancy:
         ]
         for number, role in enumerate(Role):
             mine = api.as_token(await world.token_for(role))
-            made = [
+            made: list[tuple[Permission, str, dict[str, Any]]] = [
                 (Permission.SITES_CREATE, "sites.create", {"name": f"s{number}", "region": "r"}),
                 (
                     Permission.MACHINE_TYPES_MANAGE,
