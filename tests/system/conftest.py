@@ -24,20 +24,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevStack]:
         started.close()
 
 
-def pool_of_all_machines(stack: DevStack) -> str:
-    """A pool that every machine of the site is assigned to."""
-    pool: str = stack.fleet("pools/create", siteId=stack.ready["site"], **{"class": "metal-host"})["pool"][
-        "id"
-    ]
-    machines = [machine["id"] for machine in stack.fleet("nodes/list")["items"]]
-    stack.fleet("nodes/assignPool", poolId=pool, nodeIds=machines)
-    return pool
-
-
 @pytest.fixture(scope="session")
 def pool(stack: DevStack) -> str:
     """The pool of all machines."""
-    return pool_of_all_machines(stack)
+    return stack.pool_of_all_machines()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.dev_stack import Cluster, DevStack, eventually
-from tests.system.conftest import command, pool_of_all_machines
+from tests.system.conftest import command
 
 pytestmark = pytest.mark.system
 
@@ -50,7 +50,7 @@ def test_a_stop_leaves_nothing_and_a_start_goes_on_where_it_was(tmp_path: Path) 
     stack = DevStack(tmp_path / "data", machines=3)
     try:
         stack.start()
-        pool = pool_of_all_machines(stack)
+        pool = stack.pool_of_all_machines()
         kept = Cluster(stack, [command("mark", "echo kept > /var/kept")]).make(pool)
         kept.ended(kept.create(1).json()["operationId"])
         (ready,) = kept.nodes()
