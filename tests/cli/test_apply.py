@@ -73,7 +73,6 @@ async def test_objects_are_made_in_their_order_and_a_second_apply_changes_nothin
 
 
 async def test_machines_that_joined_later_are_assigned_by_the_next_apply(cli: Cli, world: World) -> None:
-    pool = "{kind: Pool, name: cpus, site: here, class: metal-host, machines: {}}"
     text = "{kind: Pool, name: cpus, site: here, class: metal-host, machines: all}"
     assert await applied(cli, text) == {"Pool": "created"}
     await world.machines(2, "cpu")  # in another pool: left there
