@@ -1,9 +1,9 @@
 """What a create takes, against bare paramiko running the same commands: `python -m bench.create`.
 
 Starts a `bringup dev` of its own below a temporary folder, creates as many nodes as there are machines with a
-profile of short steps, and runs the same bodies on the same machines over bare paramiko: one connection and one
-thread a machine, no records, no supervisor, nothing durable. Prints wall times, the processor time that each
-part used, and the ratio. Needs root.
+profile of short steps, and runs the same bodies on the same machines over bare paramiko: one connection and
+one thread a machine, no records, no supervisor, nothing durable. Prints wall times, the processor time that
+each part used, and the ratio. Needs root.
 """
 
 import argparse
