@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cli.dev.screen import Screen
-from cli.dev.site import Fleet, SandboxMachine, usable, wait_until_ready
+from cli.dev.site import Fleet, SandboxMachine, settled, wait_until_settled
 
 _REMINDER = 10.0  # seconds between two lines about machines that are not ready yet
 _NAMED = 5
@@ -21,7 +21,7 @@ class Joining:
         self._waiting: dict[str, str] = {}
 
     async def bring_up(self, machines: Sequence[SandboxMachine]) -> str:
-        """Returns the site's id when all machines are usable; waits as long as that takes."""
+        """Returns the site's id when every machine is usable or has failed; says which have failed."""
         site = await self._fleet.ensure_site()
         await self._fleet.ensure_machine_type(os.cpu_count() or 1, memory_gb())
         names = [machine.name for machine in machines]
@@ -31,17 +31,17 @@ class Joining:
             self._screen.line("site", f"{joined} machines joined; they are being verified")
         reminder = asyncio.create_task(self._remind())
         try:
-            await wait_until_ready(self._fleet, site, names, self._on_change)
+            await wait_until_settled(self._fleet, site, names, self._on_change)
         finally:
             reminder.cancel()
         return site
 
     def _on_change(self, node: Mapping[str, Any]) -> None:
         name, state = str(node["name"]), str(node["state"])
-        if usable(node):
+        if settled(node):
             self._waiting.pop(name, None)
-            return
-        self._waiting[name] = state
+        else:
+            self._waiting[name] = state
         if state == "failed":
             reason = str(node.get("message") or "no reason given")
             self._screen.line("site", f"{name} failed: {reason}", "bold red")

@@ -109,12 +109,13 @@ class Fleet:
                 return items
 
 
-async def wait_until_ready(
+async def wait_until_settled(
     fleet: Fleet, site: str, names: Sequence[str], on_change: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Returns when all the named machines are usable; tells `on_change` each machine whose state changed.
+    """Returns when all the named machines are usable or failed; tells `on_change` of each change of state.
 
-    A failed machine is waited for as well: a person may repair it. A pause of the API is waited out.
+    A failed machine is not waited for: it must not keep the others from being used. A pause of the API is
+    waited out.
     """
     seen: dict[str, Any] = {}
     while True:
@@ -127,14 +128,14 @@ async def wait_until_ready(
             continue
         for node in changed(seen, known, names):
             on_change(node)
-        if all(usable(known.get(name)) for name in names):
+        if all(settled(known.get(name)) for name in names):
             return
         await asyncio.sleep(_POLL)
 
 
-def usable(node: Mapping[str, Any] | None) -> bool:
-    """Whether a machine got through its verification, now or in an earlier life of this site."""
-    return node is not None and node["state"] not in ("joining", "verifying", "failed")
+def settled(node: Mapping[str, Any] | None) -> bool:
+    """Whether a machine's verification has ended, well or not, now or in an earlier life of this site."""
+    return node is not None and node["state"] not in ("joining", "verifying")
 
 
 def changed(
