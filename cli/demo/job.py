@@ -55,6 +55,14 @@ class Job:
             self._story.say(f"bringup nodes terminate {CLUSTER} {' '.join(left)} --wait", "dim")
             answer = self._client.terminate_nodes(CLUSTER, {"names": left})
             self._watch(answer)
+        machines = self._client.fleet_list("nodes/list", {"siteId": self._site})
+        held = [one for one in machines if one["booked"] or one["state"] == "failed"]
+        if len(machines) - len(held) < COUNT:
+            raise _wrong(
+                f"{COUNT} free machines are needed, but {len(held)} of {len(machines)} have failed or are "
+                "held by nodes of other clusters (bringup machines list, bringup clusters list); "
+                "end those nodes, or start with more --machines, or with another --data-dir"
+            )
         self._wait_for_machines(f"{COUNT} machines are ready and free", lambda free: len(free) >= COUNT)
 
     def _create(self) -> Object:

@@ -1,18 +1,21 @@
 """The commands `bringup dev` and `bringup doctor`."""
 
 import asyncio
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from cli.output import OutputFormat
+
 DEV_HELP = """Start everything here: PostgreSQL, Temporal with its Web UI, API, worker, machines.
 
 The machines are a site `local` of sandboxes: each a real sshd in namespaces of its own, with its own
 address, disk and host key. Everything listens on loopback only. Ctrl-C stops everything and leaves nothing
 running; the data directory keeps all state, and the next start goes on from there.
+
+The other commands, run in the same directory, find this API and its token by themselves.
 
 Examples:
 
@@ -44,13 +47,6 @@ ApiPort = Annotated[int, typer.Option(min=0, max=65535, help="Port of the API; 0
 TemporalPort = Annotated[int, typer.Option(min=0, max=65535, help="Port of Temporal; 0 picks a free one.")]
 UiPort = Annotated[int, typer.Option(min=0, max=65535, help="Port of the Web UI; 0 picks a free one.")]
 MachineCount = Annotated[int, typer.Option("--machines", min=0, max=250, help="How many sandbox machines.")]
-
-
-class OutputFormat(StrEnum):
-    """How a command answers: for people or for programs."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def dev(
