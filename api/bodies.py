@@ -1,6 +1,7 @@
 """Request bodies: bounded, read as JSON whatever their declared type, checked with all problems at once."""
 
 import json
+import math
 from typing import Any, NoReturn, TypeVar
 
 from fastapi import Request
@@ -49,6 +50,9 @@ def _check_text(value: Any, depth: int = 0) -> None:
         if "\0" in value:
             raise ValueError("text may not hold NUL characters")
         value.encode()
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("a number is larger than can be stored")
     elif isinstance(value, dict):
         for key, item in value.items():
             _check_text(key, depth + 1)

@@ -48,7 +48,8 @@ def route_path(request: Request) -> str:
 def unavailable() -> Refusal:
     """The database cannot be reached."""
     return Refusal(
-        RefusalCode.UNAVAILABLE, "the database does not answer; nothing was done, try again in a moment"
+        RefusalCode.UNAVAILABLE,
+        "the database does not answer; ask again in a moment, with the same requestId where there is one",
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import ARRAY, Text, bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from database.matching import one_of
 from database.tables import Atom, QuotaRow, Reservation
 from domain.ids import new_id
 
@@ -29,7 +30,9 @@ async def book_machines(
     """
     ids = [machine for machine, _ in machines]
     pools = [pool for _, pool in machines]
-    locked = select(Atom.id).where(Atom.machine_id.in_(ids)).order_by(Atom.id).with_for_update().subquery()
+    locked = (
+        select(Atom.id).where(one_of(Atom.machine_id, ids)).order_by(Atom.id).with_for_update().subquery()
+    )
     await session.execute(select(func.count()).select_from(locked))
     reservations = [new_id("res") for _ in machines]
     await session.execute(

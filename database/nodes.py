@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Text, cast, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from database.matching import one_of
 from database.planning import Usage
 from database.tables import MachineType, Node, Run
 from domain.states import NodeStatus
@@ -129,14 +130,14 @@ async def lock_selected(session: AsyncSession, cluster_id: str, wanted: Selectio
     hostnames = [name.lower() for name in wanted.hostnames]
     choices: list[ColumnElement[bool]] = []
     if wanted.ids:
-        choices.append(Node.id.in_(_uuids(wanted.ids)))
+        choices.append(one_of(Node.id, _uuids(wanted.ids)))
     if wanted.names:
-        choices.append(Node.name.in_(wanted.names))
+        choices.append(one_of(Node.name, wanted.names))
     if hostnames:
-        full = func.lower(Node.hostname)
-        choices += [full.in_(hostnames), func.split_part(full, ".", 1).in_(hostnames)]
+        full = func.lower(Node.hostname, type_=Text)
+        choices += [one_of(full, hostnames), one_of(func.split_part(full, ".", 1, type_=Text), hostnames)]
     if wanted.ip_addresses:
-        choices.append(Node.private_ip.in_(wanted.ip_addresses))
+        choices.append(one_of(Node.private_ip, wanted.ip_addresses))
     if not choices:
         return []
     return list(

@@ -8,6 +8,7 @@ from sqlalchemy import func, insert, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.clusters import lock_cluster
+from database.matching import one_of
 from database.nodes import Selection, lock_selected
 from database.operations import NewRun, claim_request_id, submit_operation
 from database.tables import Cluster, Event, Node
@@ -93,7 +94,7 @@ async def _begin(
     now = datetime.now(UTC)
     changed = await session.execute(
         update(Node)
-        .where(Node.id.in_([node.id for node in affected]))
+        .where(one_of(Node.id, [node.id for node in affected]))
         .values(
             generation=Node.generation + 1,
             status=NodeStatus.TERMINATING,

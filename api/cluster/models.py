@@ -1,8 +1,12 @@
 """Bodies of the cluster API. Keys that clients send beyond these are let pass, as the product lets them."""
 
+import json
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+# Every node keeps its own copy.
+ATTRIBUTES_LIMIT = 65_536
 
 RequestId = Annotated[str, Field(min_length=1, max_length=255)]
 _Selector = Annotated[list[str], Field(max_length=10_000)]
@@ -10,6 +14,27 @@ _Selector = Annotated[list[str], Field(max_length=10_000)]
 
 class _Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+def checked_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes of an array or a node; raises ValueError when one that is acted on has the wrong type."""
+    if len(json.dumps(attributes)) > ATTRIBUTES_LIMIT:
+        raise ValueError(f"holds more than {ATTRIBUTES_LIMIT:,} characters")
+    for name in ("KeepAlive", "Fixed", "StartAutomatically", "Interruptible"):
+        if not isinstance(attributes.get(name, False), bool):
+            raise ValueError(f"{name} must be true or false")
+    if attributes.get("ShutdownPolicy", "Terminate") not in ("Terminate", "Deallocate"):
+        raise ValueError("ShutdownPolicy must be Terminate or Deallocate")
+    if not isinstance(attributes.get("Configuration", {}), dict):
+        raise ValueError("Configuration must be an object")
+    group = attributes.get("PlacementGroupId")
+    if group is not None and not (isinstance(group, str) and len(group) <= 255):
+        raise ValueError("PlacementGroupId must be text of at most 255 characters")
+    if attributes.get("StartAutomatically") is False:
+        raise ValueError(
+            "StartAutomatically=false is not served by this release: nodes start when they are created"
+        )
+    return attributes
 
 
 class Definition(_Body):
@@ -31,20 +56,8 @@ class CreateSet(_Body):
 
     @field_validator("nodeAttributes")
     @classmethod
-    def _typed(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        attributes = value or {}
-        for name in ("KeepAlive", "Fixed", "StartAutomatically", "Interruptible"):
-            if not isinstance(attributes.get(name, False), bool):
-                raise ValueError(f"{name} must be true or false")
-        if attributes.get("ShutdownPolicy", "Terminate") not in ("Terminate", "Deallocate"):
-            raise ValueError("ShutdownPolicy must be Terminate or Deallocate")
-        if not isinstance(attributes.get("Configuration", {}), dict):
-            raise ValueError("Configuration must be an object")
-        if attributes.get("StartAutomatically") is False:
-            raise ValueError(
-                "StartAutomatically=false is not served by this release: nodes start when they are created"
-            )
-        return value
+    def _checked(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if value is None else checked_attributes(value)
 
 
 class CreateNodes(_Body):

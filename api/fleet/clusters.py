@@ -1,6 +1,5 @@
 """clusters.create, get, list."""
 
-import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
@@ -9,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.access import Caller
 from api.bodies import Input
+from api.cluster.models import checked_attributes
 from api.cluster.records import moment
 from api.context import Context
 from api.fleet.fields import ClusterName, ListInput, PoolId, TenantInput, TypeName, page_body
@@ -21,7 +21,6 @@ from domain.permissions import Permission
 router = APIRouter()
 
 _MOST = 2_147_483_647
-_ATTRIBUTES_LIMIT = 65_536
 
 
 class ArrayInput(Input):
@@ -47,12 +46,8 @@ class ArrayInput(Input):
 
     @field_validator("attributes")
     @classmethod
-    def _bounded(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if len(json.dumps(value)) > _ATTRIBUTES_LIMIT:
-            raise ValueError(f"holds more than {_ATTRIBUTES_LIMIT:,} characters")
-        if not isinstance(value.get("Configuration", {}), dict):
-            raise ValueError("Configuration must be an object")
-        return value
+    def _checked(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return checked_attributes(value)
 
 
 class CreateCluster(TenantInput):
