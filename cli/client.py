@@ -111,7 +111,12 @@ class Client:
     def _unreachable(self, error: httpx.HTTPError) -> str:
         where = f"{self.connection.api} (from {self.connection.source})"
         reason = str(error) or type(error).__name__
-        return f"cannot reach the API at {where}: {reason}; is `bringup dev` running?"
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            return f"cannot reach the API at {where}: {reason}; is `bringup dev` running?"
+        return (
+            f"no answer from the API at {where}: {reason}; the request may have been carried out all the "
+            "same: bringup operations list"
+        )
 
 
 def _part(name: str) -> str:

@@ -41,12 +41,13 @@ def watch(
 
 
 def _follow(client: Client, operation_id: str, show: Show, timeout: float | None, advice: str) -> Object:
-    began = answered = time.monotonic()
+    began = time.monotonic()
+    answered: float | None = None  # an API that never answered is not waited for
     while True:
         try:
             operation = client.operation(operation_id)
         except UnreachableError as away:
-            if time.monotonic() - answered > _PATIENCE:
+            if answered is None or time.monotonic() - answered > _PATIENCE:
                 raise UnreachableError(f"{away}; {advice}") from None
         else:
             answered = time.monotonic()

@@ -1,6 +1,7 @@
 """What a command says, and what it ends with, when it does not get what it asked for."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -45,6 +46,27 @@ async def test_without_an_api_it_says_where_it_looked_and_ends_with_5(lost: Cli)
     said = one_line(done)
     assert address in said
     assert "Connection refused" in said
+
+
+async def test_an_api_that_never_answered_is_not_waited_for(lost: Cli) -> None:
+    address = f"http://{LOOPBACK}:{free_port()}"
+    began = time.monotonic()
+    done = await lost.told(api=address, token="t").run("operations", "watch", "some")
+    assert done.status == 5
+    assert time.monotonic() - began < 10
+
+
+async def test_a_lost_answer_is_told_apart_from_a_request_that_was_never_sent(lost: Cli) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, LOOPBACK, 0)
+    async with server:
+        url = f"http://{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+        done = await lost.told(api=url, token="t").run("nodes", "create", "demo", "--array", "gpu")
+    assert done.status == 5
+    assert "may have been carried out" in one_line(done)
 
 
 async def test_an_api_that_cannot_serve_now_is_not_a_refusal(lost: Cli) -> None:
