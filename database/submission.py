@@ -5,7 +5,7 @@ Locks are taken in one order everywhere: request id, cluster, pools, quota rows,
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,30 +17,17 @@ from database.buckets import record_shortage
 from database.capacity import Allowance, free_machines, supplies_of
 from database.clusters import arrays_of, lock_cluster
 from database.machine_types import known_machine_types
-from database.naming import FreeNames, NameFormat
+from database.naming import FreeNames
 from database.nodes import count_nodes, taken_names, usage_of
 from database.operations import NewRun, claim_request_id, submit_operation
 from database.planning import NodeSet, Placement, Planner, SetResult, Usage
 from database.pools import lock_pools, quotas_of
 from database.profiles import freeze_version
-from database.refusals import Detail, invalid
-from database.tables import Cluster, Event, Node, NodeArray, Pool
+from database.set_requests import SetRequest, check_types, resolve_sets
+from database.tables import Cluster, Event, Node, Pool
 from domain.failures import FailureCard, FailureClass, failure_card
 from domain.states import NODE_PASSING, NodeStatus, TargetState
 from profiles.references import ProfileRef
-
-
-@dataclass(frozen=True, slots=True)
-class SetRequest:
-    """One set as asked for, its types checked."""
-
-    node_array: str
-    count: int
-    machine_type: str | None = None
-    name_format: str | None = None
-    name_offset: int = 1
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    placement_group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +36,6 @@ class Creation:
 
     operation_id: uuid.UUID
     sets: list[SetResult]
-
-
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, mappings merged at every depth."""
-    result = dict(below)
-    for key, value in above.items():
-        known = result.get(key)
-        both = isinstance(known, Mapping) and isinstance(value, Mapping)
-        result[key] = merged(known, value) if both else value  # type: ignore[arg-type]
-    return result
 
 
 async def create_nodes(
@@ -87,10 +64,10 @@ async def create_nodes(
         )
     await lock_cluster(session, cluster)
     arrays = {array.name: array for array in await arrays_of(session, [cluster.id])}
-    resolved = _resolve(sets, arrays)
+    resolved = resolve_sets(sets, arrays)
     pools = await lock_pools(session, sorted({asked.array.pool_id for asked in resolved}))
     planner, allowances = await _planner(session, tenant_id, cluster, pools)
-    _check_types(resolved, planner)
+    check_types(resolved, planner)
     results = [planner.serve(asked) for asked in resolved]
     runs = await _write_nodes(
         session, tenant_id, actor, cluster, operation_id, planner.placements, allowances
@@ -109,55 +86,6 @@ async def create_nodes(
         card=None if runs else _nothing_added(results),
     )
     return Creation(operation_id, results)
-
-
-def _resolve(sets: Sequence[SetRequest], arrays: Mapping[str, NodeArray]) -> list[NodeSet]:
-    problems: list[Detail] = []
-    resolved: list[NodeSet] = []
-    for index, asked in enumerate(sets):
-        array = arrays.get(asked.node_array)
-        if array is None:
-            there_are = ", ".join(arrays) or "none"
-            problems.append(
-                Detail(
-                    f"sets[{index}].nodearray",
-                    f"there is no nodearray {asked.node_array}; there are: {there_are}",
-                )
-            )
-            continue
-        attributes = merged(array.attributes, asked.attributes)
-        default = f"{array.name.replace('%', '%%')}-%d"
-        group = asked.placement_group or attributes.get("PlacementGroupId")
-        resolved.append(
-            NodeSet(
-                array=array,
-                count=asked.count,
-                machine_type=asked.machine_type,
-                format=NameFormat(asked.name_format or default, f"sets[{index}].nameFormat"),
-                offset=max(1, asked.name_offset),
-                attributes=attributes,
-                placement_group=group if isinstance(group, str) and group else None,
-            )
-        )
-    if problems:
-        raise invalid(*problems)
-    return resolved
-
-
-def _check_types(resolved: Sequence[NodeSet], planner: Planner) -> None:
-    problems = []
-    for index, asked in enumerate(resolved):
-        known = planner.bucket_types(asked.array)
-        if asked.machine_type and asked.machine_type not in known:
-            problems.append(
-                Detail(
-                    f"sets[{index}].definition.machineType",
-                    f"nodearray {asked.array.name} has no bucket of machine type {asked.machine_type}; "
-                    f"it has: {', '.join(known) or 'none'}",
-                )
-            )
-    if problems:
-        raise invalid(*problems)
 
 
 async def _planner(

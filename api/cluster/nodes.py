@@ -14,7 +14,8 @@ from api.routing import add_reader, add_writer
 from database.nodes import Selection, nodes_of_cluster
 from database.operation_queries import count_runs, find_operation, operation_of_request
 from database.refusals import Detail, Refusal, RefusalCode, invalid, not_found
-from database.submission import SetRequest, create_nodes
+from database.set_requests import SetRequest
+from database.submission import create_nodes
 from database.tables import Operation
 from database.termination import terminate_nodes
 from domain.permissions import Permission

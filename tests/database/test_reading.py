@@ -13,8 +13,8 @@ from database.naming import FreeNames, NameFormat
 from database.operation_queries import list_steps
 from database.pages import PageRequest
 from database.refusals import Refusal
+from database.set_requests import SetRequest
 from database.sites import create_site, list_sites
-from database.submission import SetRequest
 from database.tables import LogChunk, Run, StepRun
 from database.unit_of_work import Database
 from tests.database.world import World, make_world

@@ -11,7 +11,8 @@ from cli.dev.postgres import DatabaseUrls
 from database.clusters import NewArray
 from database.pools import create_pool
 from database.refusals import Refusal, RefusalCode
-from database.submission import Creation, SetRequest, merged
+from database.set_requests import SetRequest, merged
+from database.submission import Creation
 from database.tables import (
     Booking,
     Event,

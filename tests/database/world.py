@@ -13,8 +13,9 @@ from database.clusters import NewArray, create_cluster, find_cluster
 from database.machine_types import create_machine_type
 from database.pools import NewPool, create_pool
 from database.profiles import NewProfile, create_profile
+from database.set_requests import SetRequest
 from database.sites import create_site
-from database.submission import Creation, SetRequest, create_nodes
+from database.submission import Creation, create_nodes
 from database.tables import Atom, Claim, Machine, Tenant
 from database.tokens import issue_token
 from database.unit_of_work import Database
