@@ -15,8 +15,8 @@ from database.tables import Cluster, Event, Node
 from domain.states import NODE_PASSING, NodeStatus, TargetState, check_node_transition
 
 KEPT_ALIVE = (
-    "this node has KeepAlive set, so it is not terminated; create it without KeepAlive, or set KeepAlive to "
-    "false, to lift this"
+    "this node has KeepAlive set and is not terminated; no call of this release lifts it, so whoever runs "
+    "the service must clear keep_alive on the node first"
 )
 
 

@@ -4,11 +4,18 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from cli.dev.ports import free_port
 from database.unit_of_work import Database
@@ -23,10 +30,14 @@ class Served:
     process: asyncio.subprocess.Process
     port: int
     log: Path
+    tls: ssl.SSLContext | None = None
 
     async def raw(self, request: bytes) -> tuple[bytes, dict[bytes, bytes], bytes]:
         """Status line, headers and body of what the server answers to exactly these bytes."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        host = "localhost" if self.tls else None
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=self.tls, server_hostname=host
+        )
         writer.write(request)
         await writer.drain()
         answer = await asyncio.wait_for(reader.read(), 20)
@@ -42,7 +53,9 @@ class Served:
 
 
 @asynccontextmanager
-async def served(database: Database, folder: Path, **environment: str) -> AsyncIterator[Served]:
+async def served(
+    database: Database, folder: Path, tls: ssl.SSLContext | None = None, **environment: str
+) -> AsyncIterator[Served]:
     """The API over the test's database until the block ends."""
     port, log = free_port(), folder / "api.log"
     with log.open("wb") as out:
@@ -59,7 +72,7 @@ async def served(database: Database, folder: Path, **environment: str) -> AsyncI
             stdout=out,
             stderr=out,
         )
-    server = Served(process, port, log)
+    server = Served(process, port, log, tls)
     try:
         await answering(server)
         yield server
@@ -137,3 +150,40 @@ async def test_sigterm_ends_it_within_three_seconds_even_with_a_client_that_hang
         hanging.close()
         assert "Traceback" not in server.log.read_text()
         server.lines()
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for localhost and its key, as PEM files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "cert.pem").write_bytes(certificate.public_bytes(pem))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder / "cert.pem", folder / "key.pem"
+
+
+async def test_c1_2_tls_is_served_and_locations_say_so(
+    world: World, database: Database, tmp_path: Path
+) -> None:
+    certificate, key = self_signed(tmp_path)
+    environment = {"BRINGUP_API_TLS_CERT": str(certificate), "BRINGUP_API_TLS_KEY": str(key)}
+    trusted = ssl.create_default_context(cafile=str(certificate))
+    async with served(database, tmp_path, tls=trusted, **environment) as server:
+        body = b'{"sets": [{"count": 1, "nodearray": "gpu"}]}'
+        status, headers, _ = await server.raw(post(world.token, body))
+        assert status == b"HTTP/1.1 202 Accepted"
+        assert headers[b"location"].startswith(b"https://ctl.test:8080/operations/")
