@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi_offline import FastAPIOffline
 from sqlalchemy import text
 from starlette.exceptions import HTTPException
 
@@ -52,7 +53,8 @@ def create_app(database: Database, settings: ApiSettings) -> FastAPI:
         yield
         await database.close()
 
-    app = FastAPI(
+    # Its documentation page comes with its scripts, so that it works on a host without the Internet.
+    app = FastAPIOffline(
         title="bringup",
         version="0.1.0",
         description="Brings GPU machines up: the cluster API and the fleet API.",
