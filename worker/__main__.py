@@ -26,7 +26,7 @@ from worker.listener import Listener
 from worker.logs import configure_logging
 from worker.settings import WorkerSettings
 from worker.watchdog import Watchdog
-from workflows.client import connect, workflow_runner
+from workflows.client import CODE_ERRORS, connect, workflow_runner
 from workflows.options import REACH_INTERVAL
 from workflows.registry import WORKFLOWS
 
@@ -73,6 +73,7 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
             reach_tries=max(1, round(settings.reach_seconds / REACH_INTERVAL.total_seconds())),
         ),
         workflow_runner=workflow_runner(),
+        workflow_failure_exception_types=CODE_ERRORS,
         max_concurrent_activities=settings.machine_threads,
         max_concurrent_workflow_tasks=100,
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(),

@@ -7,6 +7,20 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 DATA_CONVERTER = pydantic_data_converter
 
+# Errors in workflow code end the workflow, whose parent or the watchdog then records a card; by default they
+# would be tried again for ever and look like progress. What is left out on purpose is a replay that differs
+# (NondeterminismError): that waits for a worker with the right code, and loses nothing.
+CODE_ERRORS: tuple[type[BaseException], ...] = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
 # Pure at import, so that not each run has to import them anew.
 _PASSED_THROUGH = (
     "pydantic",

@@ -12,7 +12,7 @@ from temporalio.worker import Worker
 from activities.signatures import OperationEnd, OperationRef
 from tests.fixtures.temporal import time_skipping
 from tests.workflows.fakes import Fakes, World
-from workflows.client import workflow_runner
+from workflows.client import CODE_ERRORS, workflow_runner
 from workflows.operation import OperationWorkflow
 from workflows.registry import WORKFLOWS
 
@@ -37,6 +37,7 @@ class Lab:
             workflows=WORKFLOWS,
             activities=Fakes(world).registered(),
             workflow_runner=workflow_runner(),
+            workflow_failure_exception_types=CODE_ERRORS,
             max_cached_workflows=cached,
         ):
             yield

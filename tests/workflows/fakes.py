@@ -63,6 +63,7 @@ class World:
     kind: str = "node"
     steps: list[StepHeader] = field(default_factory=lambda: [step(0, "one"), step(1, "two")])
     trouble: dict[str, Callable[[int], Exception | None]] = field(default_factory=dict)
+    unreadable_plan: bool = False
     block: dict[str, asyncio.Event] = field(default_factory=dict)
     operation_id: uuid.UUID = field(default_factory=uuid.uuid4)
     calls: Counter[str] = field(default_factory=Counter)
@@ -184,8 +185,10 @@ class Fakes:
         await self.world.happen(f"ssh {self.world.name_of(task.run_id)}")
 
     @activity.defn(name="make_plan")
-    async def make_plan(self, task: MachineTask) -> PlanOutline:
+    async def make_plan(self, task: MachineTask) -> PlanOutline | StepReport:
         await self.world.happen("make_plan")
+        if self.world.unreadable_plan:
+            return StepReport(outcome="not a plan")
         return PlanOutline(digest="sha256:0", steps=self.world.steps)
 
     @activity.defn(name="run_step")

@@ -115,6 +115,12 @@ async def test_a_machine_that_never_answers_fails_its_node_and_says_so(lab: Lab)
     assert "192.0.2.1:22 refused" in world.cards["gpu-1"]
 
 
+async def test_an_error_in_workflow_code_fails_the_node_and_does_not_look_like_progress(lab: Lab) -> None:
+    world = World(names=["gpu-1"], unreadable_plan=True)
+    assert (await lab.run(world)).state is RunState.FAILED
+    assert world.cards["gpu-1"].startswith("internal:")
+
+
 async def test_a_superseded_run_ends_as_superseded(lab: Lab) -> None:
     world = World(trouble={"claim gpu-1": lambda _: fails(FailureClass.SUPERSEDED)})
     assert (await lab.run(world)).state is RunState.SUPERSEDED

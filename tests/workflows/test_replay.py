@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-from workflows.client import DATA_CONVERTER, workflow_runner
+from workflows.client import CODE_ERRORS, DATA_CONVERTER, workflow_runner
 from workflows.registry import WORKFLOWS
 
 HISTORIES = sorted((Path(__file__).parents[1] / "histories").glob("*.json"))
@@ -24,5 +24,10 @@ def test_histories_are_there() -> None:
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
 async def test_a_recorded_history_replays(path: Path) -> None:
     recorded = json.loads(await asyncio.to_thread(path.read_text))
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=DATA_CONVERTER, workflow_runner=workflow_runner())
+    replayer = Replayer(
+        workflows=WORKFLOWS,
+        data_converter=DATA_CONVERTER,
+        workflow_runner=workflow_runner(),
+        workflow_failure_exception_types=CODE_ERRORS,
+    )
     await replayer.replay_workflow(WorkflowHistory.from_json(recorded["workflowId"], recorded["history"]))
