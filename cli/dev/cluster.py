@@ -16,7 +16,7 @@ from cli.dev.process import ChildError, tied
 
 OWNER, APP, SUPERUSER = "bringup_owner", "bringup_app", "postgres"
 _NOBODY = 65534
-_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 1, 2
+_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH, _CAP_SETPCAP = 1, 2, 8
 
 
 class PostgresMissingError(DevError):
@@ -90,12 +90,15 @@ def privileges() -> Sequence[str]:
     """Options of setpriv(1): as root, become nobody, for PostgreSQL refuses to run as root.
 
     One capability is kept, to walk through folders that only root may enter (a home, a private temporary
-    folder) without opening them for everybody.
+    folder) without opening them for everybody. PostgreSQL asks access(2) whether it can run its binaries,
+    and that counts the capability of a user other than root only with the bit `no_setuid_fixup`.
     """
     if os.geteuid() != 0:
         return ()
     identity = [f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", "--no-new-privs"]
     held = _effective_capabilities()
+    if held >> _CAP_SETPCAP & 1:
+        identity.append("--securebits=+no_setuid_fixup")
     for number, name in ((_CAP_DAC_READ_SEARCH, "dac_read_search"), (_CAP_DAC_OVERRIDE, "dac_override")):
         if held >> number & 1:
             only = f"-all,+{name}"

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from cli.dev.cluster import binaries
 from cli.dev.identity import ProcessIdentity, working_in
 from cli.dev.lock import DirectoryInUseError
 from cli.dev.ports import is_free
@@ -50,6 +51,21 @@ async def test_a_server_in_a_private_folder_keeps_its_data_over_a_stop(private_f
         assert await run(again.owner_url, "SELECT n FROM kept") == 7
     finally:
         await again.stop()
+
+
+async def test_a_server_runs_from_a_checkout_that_only_its_owner_may_enter(
+    private_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = private_folder.parent / "pginstall"
+    private.symlink_to(binaries().parent)
+    for module in ("cli.dev.cluster", "cli.dev.postgres"):
+        monkeypatch.setattr(f"{module}.binaries", lambda: private / "bin")
+    server = EmbeddedPostgres(private_folder, durable=False)
+    await server.start()
+    try:
+        assert await run(server.owner_url, "SELECT 1") == 1
+    finally:
+        await server.stop()
 
 
 async def test_a_killed_server_comes_back_although_a_busy_backend_outlived_it(
