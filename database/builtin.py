@@ -1,13 +1,13 @@
 """Stores the profiles that this release ships under the tenant `builtin`."""
 
-from profiles.builtin import builtin_profiles
-from profiles.canonical import canonical, digest
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.tables import Profile, ProfileVersion, Tenant
 from domain.ids import derived_id
+from profiles.builtin import builtin_profiles
+from profiles.canonical import canonical, digest
 
 TENANT = "builtin"
 
