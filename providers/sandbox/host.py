@@ -47,6 +47,17 @@ def try_lock(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
     return descriptor
 
 
+def unlock(descriptor: int) -> None:
+    """Give a lock back at once.
+
+    Closing alone is not enough: a child that another thread has just forked holds a copy until its exec.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a file's lock, against other threads as well as other processes; waits for it."""
@@ -55,7 +66,7 @@ def locked(path: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        unlock(descriptor)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from providers.base import PowerState
 from providers.sandbox import cgroups, network
-from providers.sandbox.host import COMMAND_PATH, CommandError, locked, try_lock, wait_until
+from providers.sandbox.host import COMMAND_PATH, CommandError, locked, try_lock, unlock, wait_until
 
 _RUN = Path(__file__).with_name("run.sh")
 _BOOT_SECONDS = 30.0
@@ -54,7 +54,7 @@ class PowerSwitch:
         try:
             return PowerState.OFF if self._loop_ended() else PowerState.ON
         finally:
-            os.close(control)
+            unlock(control)
 
     def runs_now(self) -> bool:
         """Say whether the machine runs with its loop; without it, it would not come back from a reboot."""
@@ -128,7 +128,7 @@ class PowerSwitch:
     def _loop_ended(self) -> bool:
         lock = try_lock(self.folder / "lock", fcntl.LOCK_SH)
         if lock is not None:
-            os.close(lock)
+            unlock(lock)
         return lock is not None
 
     def _await_boot(self) -> None:
