@@ -94,7 +94,9 @@ class Applier:
             _must_equal(document, {k: v for k, v in fields.items() if k in made}, made)
         missing = self._unassigned(machines, site, pool, document)
         if not missing:
-            return Applied("Pool", document.name, change, pool)
+            nothing = change is Change.CREATED and machines == "all"
+            detail = "no machines: none is without a pool" if nothing else ""
+            return Applied("Pool", document.name, change, pool, detail)
         self._client.fleet("nodes/assignPool", {"poolId": pool, "nodeIds": missing})
         if change is Change.UNCHANGED:
             change = Change.UPDATED
@@ -158,7 +160,7 @@ class Applier:
         if name not in self._pools:
             raise CliError(
                 f"{document.where}: pool {name} is not among the applied documents; add its document, "
-                f"or give its id ({_POOL_ID}...)"
+                f"or give its id ({_POOL_ID}...), which `bringup machines list` shows"
             )
         return self._pools[str(name)]
 

@@ -86,6 +86,15 @@ async def test_machines_that_joined_later_are_assigned_by_the_next_apply(cli: Cl
     assert "has no machine nobody" in await refused(cli, text.replace("all", "[nobody]"))
 
 
+async def test_a_new_pool_that_gets_no_machine_says_so(cli: Cli, world: World) -> None:
+    await world.machines(2, "cpu")  # in another pool: left there
+    (cli.folder / "pool.yaml").write_text(
+        "{kind: Pool, name: late, site: here, class: metal-host, machines: all}"
+    )
+    done = await cli.run("apply", "-f", "pool.yaml", "-o", "json")
+    assert done.json()[0]["detail"] == "no machines: none is without a pool"
+
+
 async def test_a_draft_is_replaced_and_a_used_version_gets_a_successor(cli: Cli, world: World) -> None:
     profile = "{kind: Profile, name: base, content: {schema: 1, steps: [%s]}}"
     step = '{name: hello, uses: command, with: {run: "echo %s"}}'
