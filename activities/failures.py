@@ -1,9 +1,10 @@
 """From what went wrong in an activity to the error that Temporal carries: a class, and the card."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from sqlalchemy.exc import (
     DataError,
@@ -24,6 +25,9 @@ from database.runs import MachineClaimedError
 from domain.failures import FailureCard, FailureClass, failure_card
 from profiles.problems import ProfileError
 from providers.base import ProviderError
+
+R = TypeVar("R")
+DATABASE_RETRY_SECONDS = 1.0
 
 # Passing by nature: Temporal tries the activity again, as its row in the options table says.
 _RETRIED = frozenset({FailureClass.CONNECT, FailureClass.LOST_MACHINE, FailureClass.PROVIDER})
@@ -50,6 +54,25 @@ def failure(failed: FailureCard, *, retried: bool | None = None) -> ApplicationE
         non_retryable=not again,
         category=ApplicationErrorCategory.UNSPECIFIED if internal else ApplicationErrorCategory.BENIGN,
     )
+
+
+async def patiently(work: Callable[[], Awaitable[R]]) -> R:
+    """Does database work, waiting with heartbeats while the database is away.
+
+    For activities whose tries are counted: an outage of ours must not be held against a machine.
+    """
+    while True:
+        try:
+            return await work()
+        except DBAPIError as error:
+            if isinstance(error, IntegrityError | DataError | ProgrammingError):
+                raise
+            reason: Exception = error
+        except OSError as error:
+            reason = error
+        activity.logger.warning("waiting for the database: %s", reason)
+        activity.heartbeat()
+        await asyncio.sleep(DATABASE_RETRY_SECONDS)
 
 
 @asynccontextmanager

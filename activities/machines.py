@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 from temporalio import activity
 
-from activities.failures import card, classified, failure
+from activities.failures import card, classified, failure, patiently
 from activities.secrets import FileSecrets
 from activities.signatures import MachineActivities, MachineTask, PlanOutline, StepHeader
 from activities.ssh.connection import Connection
@@ -61,25 +61,7 @@ class Machines(MachineActivities):
         held = await self._held(task)
         async with classified(held.label):
             facts, host_key = await self._facts(held)
-            phase = Phase(held.run.action)
-            async with self._database.begin() as session:
-                await _note(held, facts, host_key, session)
-                name, ref, digest, content = (
-                    await session.execute(
-                        select(Node.name, Node.profile_ref, Node.profile_digest, ProfileContentRow.content)
-                        .join(ProfileContentRow, ProfileContentRow.digest == Node.profile_digest)
-                        .where(Node.id == held.run.node_id)
-                    )
-                ).one()
-                plan = compile_plan(
-                    from_canonical(content),
-                    profile=ref,
-                    content_digest=digest,
-                    phase=phase,
-                    hostname=name if phase is Phase.CREATE else None,
-                )
-                await store_plan(session, held.run.id, plan.digest(), plan.canonical())
-        return outline(plan)
+            return outline(await patiently(lambda: self._store_plan(held, facts, host_key)))
 
     @activity.defn(name="finish_node")
     async def finish_node(self, task: MachineTask) -> None:
@@ -90,9 +72,7 @@ class Machines(MachineActivities):
             if facts.hostname != held.run.name:
                 message = f"the machine calls itself {facts.hostname!r}, not {held.run.name!r}"
                 raise failure(card(FailureClass.HEALTH, message, machine=held.label))
-            async with self._database.begin() as session:
-                await _note(held, facts, host_key, session)
-                await node_ready(session, task.run_id, hostname=facts.hostname, address=held.machine.address)
+            await patiently(lambda: self._node_is_ready(held, facts, host_key))
 
     @activity.defn(name="reset_machine")
     async def reset_machine(self, task: MachineTask) -> None:
@@ -105,8 +85,7 @@ class Machines(MachineActivities):
                 return
             provider = self._provider(address)
             host_key = await self._threads.run(lambda _: provider.reimage(address))
-            async with self._database.begin() as session:
-                await pin_host_key(session, held.machine.id, host_key)
+            await patiently(lambda: self._pin(held, host_key))
 
     @activity.defn(name="verify_machine")
     async def verify_machine(self, task: MachineTask) -> None:
@@ -117,12 +96,49 @@ class Machines(MachineActivities):
             held = await self._held(task)
             await self._with_supervisor(held, lambda supervisor, _: supervisor.raise_token(task.token))
             facts, host_key = await self._facts(held)
-            async with self._database.begin() as session:
-                await _note(held, facts, host_key, session)
+            await patiently(lambda: self._note(held, facts, host_key))
 
     async def _held(self, task: MachineTask) -> ClaimedMachine:
-        async with classified(), self._database.begin() as session:
-            return await claimed_machine(session, self._secrets, task)
+        async def read() -> ClaimedMachine:
+            async with self._database.begin() as session:
+                return await claimed_machine(session, self._secrets, task)
+
+        async with classified():
+            return await patiently(read)
+
+    async def _store_plan(self, held: ClaimedMachine, facts: MachineFacts, host_key: str) -> Plan:
+        phase = Phase(held.run.action)
+        async with self._database.begin() as session:
+            await _note(held, facts, host_key, session)
+            name, ref, digest, content = (
+                await session.execute(
+                    select(Node.name, Node.profile_ref, Node.profile_digest, ProfileContentRow.content)
+                    .join(ProfileContentRow, ProfileContentRow.digest == Node.profile_digest)
+                    .where(Node.id == held.run.node_id)
+                )
+            ).one()
+            plan = compile_plan(
+                from_canonical(content),
+                profile=ref,
+                content_digest=digest,
+                phase=phase,
+                hostname=name if phase is Phase.CREATE else None,
+            )
+            await store_plan(session, held.run.id, plan.digest(), plan.canonical())
+        return plan
+
+    async def _node_is_ready(self, held: ClaimedMachine, facts: MachineFacts, host_key: str) -> None:
+        async with self._database.begin() as session:
+            await _note(held, facts, host_key, session)
+            await node_ready(session, held.run.id, hostname=facts.hostname, address=held.machine.address)
+
+    async def _note(self, held: ClaimedMachine, facts: MachineFacts, host_key: str) -> None:
+        async with self._database.begin() as session:
+            await _note(held, facts, host_key, session)
+
+    async def _pin(self, held: ClaimedMachine, host_key: str) -> None:
+        async with self._database.begin() as session:
+            await pin_host_key(session, held.machine.id, host_key)
 
     async def _pin_announced_key(self, held: ClaimedMachine) -> None:
         """What the provider announces is trusted before what a machine shows."""
@@ -132,8 +148,7 @@ class Machines(MachineActivities):
         provider = self._provider(address)
         announced = await self._threads.run(lambda _: provider.host_key(address))
         if announced is not None:
-            async with self._database.begin() as session:
-                await pin_host_key(session, held.machine.id, announced)
+            await patiently(lambda: self._pin(held, announced))
 
     def _provider(self, address: str) -> Provider:
         scheme = address.partition("://")[0]

@@ -72,12 +72,13 @@ class Records(RecordActivities):
 
     @activity.defn(name="displace")
     async def displace(self, request: DisplaceRequest) -> None:
-        """Cancels the run that holds the workflow id now, and waits until that very run has closed."""
+        """Waits until the very run that holds the workflow id now has closed."""
         handle = self._client.get_workflow_handle(request.workflow_id)
         try:
             described = await handle.describe()
             held = self._client.get_workflow_handle(request.workflow_id, run_id=described.run_id)
-            await held.cancel()
+            if request.cancel:
+                await held.cancel()
             while (await held.describe()).close_time is None:
                 activity.heartbeat()
                 await asyncio.sleep(0.3)

@@ -11,20 +11,24 @@ class SecretError(Exception):
 
 
 class FileSecrets:
-    """`secret://file/<path>`: a file below one folder, which links and `..` cannot leave."""
+    """`secret://file/<path>`: a file below the tenant's own folder, which links and `..` cannot leave.
+
+    The tenant is part of the path and never of the reference: no tenant can name another's secret.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
 
-    def resolve(self, reference: str) -> str:
+    def resolve(self, tenant_id: str, reference: str) -> str:
         """The secret's text. Raises SecretError; blocking, but only as long as a small file takes."""
         if not reference.startswith(PREFIX):
             raise SecretError(f"{reference}: only {PREFIX}<path> references are served by this release")
-        path = (self._root / reference.removeprefix(PREFIX)).resolve()
-        if not path.is_relative_to(self._root):
-            raise SecretError(f"{reference}: leads out of the secrets folder")
+        own = self._root / tenant_id
+        path = (own / reference.removeprefix(PREFIX)).resolve()
+        if tenant_id in (".", "..") or not path.is_relative_to(own):
+            raise SecretError(f"{reference}: leads out of the folder of tenant {tenant_id}")
         if not path.is_file():
-            raise SecretError(f"{reference}: there is no such file in the secrets folder")
+            raise SecretError(f"{reference}: there is no such file in the folder of tenant {tenant_id}")
         try:
             if path.stat().st_size > LIMIT:
                 raise SecretError(f"{reference}: is larger than {LIMIT} bytes")

@@ -64,10 +64,11 @@ class RunRef(Message):
 
 
 class DisplaceRequest(Message):
-    """Ask the workflow that holds this id to stop, and wait until it has."""
+    """Wait until the workflow that holds this id has closed; with `cancel`, ask it to stop first."""
 
     workflow_id: str
     operation_id: UUID
+    cancel: bool = True
 
 
 class RunEnd(Message):

@@ -48,6 +48,8 @@ STORE_EVERY = 0.25
 # How long an unreachable machine is waited for within one step, in seconds, since it last answered.
 REACH_BUDGET = 300.0
 RECONNECT_AFTER = 1.0
+# A connection ends after 30 s without a word from the supervisor; one that lasted longer had heard it.
+HEARD_AFTER = 60.0
 CANCEL_TRIES = 3
 
 
@@ -93,6 +95,11 @@ class Steps(StepActivities):
     async def _run(self, attempt: _Attempt) -> StepReport:
         try:
             outcome, log = await self._follow(attempt)
+            if outcome.state is StepState.LOST:
+                # Whatever its dead supervisor left must be gone before anything else runs here.
+                clean = await self._threads.start(lambda: self._cancel_once(attempt))
+                outcome = replace(outcome, clean=clean)
+            return await self._record(attempt, outcome, log)
         except WorkerStoppingError as error:
             raise ApplicationError(str(error), type="worker-stopping") from error
         except StaleWriterError as error:
@@ -100,10 +107,6 @@ class Steps(StepActivities):
         except asyncio.CancelledError:
             await self._cancel_on_machine(attempt)
             raise
-        if outcome.state is StepState.LOST:
-            # Whatever its dead supervisor left must be gone before anything else runs here.
-            outcome = replace(outcome, clean=await self._threads.start(lambda: self._cancel_once(attempt)))
-        return await self._record(attempt, outcome, log)
 
     async def _begin(self, task: StepTask) -> _Attempt:
         async with self._database.begin() as session:
@@ -150,12 +153,15 @@ class Steps(StepActivities):
         log = StepLog(attempt.record.stdout_size, attempt.record.stderr_size)
         unreachable_since: float | None = None
         while True:
+            begun, at = time.monotonic(), (log.stdout_end, log.stderr_end)
             try:
                 return await self._attach(attempt, log), log
             except (ConnectError, ChannelError) as error:
                 now = time.monotonic()
-                # A connection that broke had been made: the machine answered until now.
-                if unreachable_since is None or isinstance(error, ChannelError):
+                # Only a supervisor that was heard counts as contact: a shell that logs in and says nothing
+                # would otherwise be followed for ever.
+                heard = now - begun > HEARD_AFTER or at != (log.stdout_end, log.stderr_end)
+                if unreachable_since is None or heard:
                     unreachable_since = now
                 if now - unreachable_since > REACH_BUDGET:
                     message = f"unreachable for {now - unreachable_since:.0f} s during the step: {error}"

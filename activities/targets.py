@@ -47,7 +47,7 @@ async def claimed_machine(
         address=machine.address,
         port=machine.port,
         user=machine.ssh_user,
-        private_key=secrets.resolve(machine.key_secret),
+        private_key=secrets.resolve(machine.tenant_id, machine.key_secret),
         host_key=machine.host_key,
     )
     return ClaimedMachine(machine=machine, run=run, target=target)

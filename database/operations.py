@@ -20,6 +20,8 @@ OPERATION_DEADLINE = timedelta(hours=48)
 # How long the watchdog leaves a freshly submitted operation alone.
 FIRST_CHECK = timedelta(seconds=15)
 OUTBOX_CHANNEL = "bringup_outbox"
+# Begins the message of an operation whose workflow could not be started yet.
+WAITING_FOR_ENGINE = "waiting for the workflow engine: "
 # A batch workflow drives this many runs.
 BATCH_SIZE = 500
 

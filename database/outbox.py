@@ -4,9 +4,10 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from database.operations import WAITING_FOR_ENGINE
 from database.tables import Cluster, Operation, Outbox
 
 
@@ -30,11 +31,19 @@ def mark_dispatched(row: Outbox) -> None:
     row.last_error = ""
 
 
-def put_off(row: Outbox, error: str) -> None:
-    """It could not be told; try again with back-off, at most every 10 s."""
+async def put_off(session: AsyncSession, row: Outbox, error: str) -> None:
+    """It could not be told; try again with back-off, at most every 10 s. The operation says why it waits."""
     row.attempts += 1
     row.last_error = error[:2000]
     row.due_at = datetime.now(UTC) + timedelta(seconds=min(10.0, 0.5 * 2 ** min(row.attempts, 6)))
+    await session.execute(
+        update(Operation)
+        .where(
+            Operation.id == row.operation_id,
+            or_(Operation.message == "", Operation.message.startswith(WAITING_FOR_ENGINE)),
+        )
+        .values(message=WAITING_FOR_ENGINE + row.last_error)
+    )
 
 
 async def operations_to_check(session: AsyncSession, every: timedelta, limit: int) -> list[Operation]:

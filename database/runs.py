@@ -4,12 +4,12 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import func, select, update
+from sqlalchemy import case, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.custody import hand_over_node
 from database.events import record_event
-from database.operations import BATCH_SIZE
+from database.operations import BATCH_SIZE, WAITING_FOR_ENGINE
 from database.run_locks import SupersededError, lock_live_run
 from database.tables import Claim, Cluster, Machine, Operation, Run
 from database.transitions import close_run, move_machine, move_node
@@ -36,7 +36,11 @@ async def begin_operation(session: AsyncSession, operation_id: uuid.UUID) -> Ope
     await session.execute(
         update(Operation)
         .where(Operation.id == operation_id, Operation.state == RunState.PENDING)
-        .values(state=RunState.RUNNING, started_at=func.now())
+        .values(
+            state=RunState.RUNNING,
+            started_at=func.now(),
+            message=case((Operation.message.startswith(WAITING_FOR_ENGINE), ""), else_=Operation.message),
+        )
     )
     row = (
         await session.execute(

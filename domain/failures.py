@@ -60,11 +60,15 @@ POLICIES: dict[FailureClass, FailurePolicy] = {
     FailureClass.EXIT: _P(
         retried=False, action="Read the step's log and correct the profile or the machine."
     ),
-    FailureClass.SIGNAL: _P(retried=False, action="Read the step's log; look for the kernel's OOM killer."),
-    FailureClass.CANCELLED: _P(retried=False, action="Start or retry the node when it is wanted again."),
+    FailureClass.SIGNAL: _P(
+        retried=False, action="Read the step's log; for signal 9 look for the kernel's OOM killer."
+    ),
+    FailureClass.CANCELLED: _P(
+        retried=False, action="Terminate the node and create it again when it is wanted."
+    ),
     FailureClass.SUPERSEDED: _P(retried=False, action="Nothing: a newer operation on this node took over."),
     FailureClass.INTERNAL: _P(
-        retried=False, action="Report it with the workflow id; then retry the operation."
+        retried=False, action="Report it with the workflow id; then terminate the node and create it again."
     ),
 }
 

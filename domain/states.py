@@ -106,7 +106,11 @@ class MachineState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """A state that must end by itself: after `deadline` it becomes `failed`."""
+    """A state that must end by itself: `deadline` is how long it may last, `failed` what it is then.
+
+    Transitions record the deadline. Today the runs keep it, since they bound every wait and step; a sweep
+    that holds records against clocks is still to come.
+    """
 
     deadline: timedelta
     failed: StrEnum

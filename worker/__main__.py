@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -40,25 +41,29 @@ def providers(settings: WorkerSettings) -> dict[str, Provider]:
     return {"sandbox": SandboxProvider(SandboxSite(settings.sandbox_dir))}
 
 
-async def connected(settings: WorkerSettings) -> Client:
-    """A client, as soon as the server answers."""
-    while True:
+async def connected(settings: WorkerSettings, stop: asyncio.Event) -> Client | None:
+    """A client, as soon as the server answers; None when the worker is to stop before that."""
+    while not stop.is_set():
         try:
             return await connect(settings.temporal_address, settings.temporal_namespace)
         except RuntimeError as error:
             log.warning("waiting for Temporal", address=settings.temporal_address, error=str(error))
-            await asyncio.sleep(1)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), 1)
+    return None
 
 
 async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     """Runs all parts until `stop`, then lets activities hand their steps over."""
+    client = await connected(settings, stop)
+    if client is None:
+        return
     database_settings = DatabaseSettings()
     database = Database(
         database_settings.url, pool_size=database_settings.pool_size, application_name="bringup-worker"
     )
     threads = Threads(settings.machine_threads)
     pool = ConnectionPool()
-    client = await connected(settings)
     worker = Worker(
         client,
         task_queue=settings.task_queue,

@@ -14,6 +14,7 @@ from activities.signatures import OperationRef
 from database.outbox import DispatchOutline, dispatch_outline, lock_due_row, mark_dispatched, put_off
 from database.tables import Outbox
 from database.unit_of_work import Database
+from domain.workflow_ids import operation_workflow_id
 from workflows.attributes import attributes
 from workflows.operation import OperationWorkflow
 
@@ -21,11 +22,6 @@ log = structlog.get_logger(__name__)
 # Rows taken at the same time; each is held under its own lock, in its own transaction.
 LANES = 4
 RPC_TIMEOUT = timedelta(seconds=10)
-
-
-def workflow_id(operation_id: object) -> str:
-    """The workflow of an operation."""
-    return f"operation/{operation_id}"
 
 
 class Dispatcher:
@@ -71,8 +67,12 @@ class Dispatcher:
             try:
                 await self._start(row, outline)
             except (RPCError, RuntimeError) as error:
-                log.warning("dispatcher: the workflow engine is away", error=str(error))
-                put_off(row, str(error))
+                log.warning(
+                    "dispatcher: the workflow engine did not take it",
+                    operation=str(row.operation_id),
+                    error=str(error),
+                )
+                await put_off(session, row, str(error) or type(error).__name__)
             else:
                 mark_dispatched(row)
                 log.info("dispatched", operation=str(row.operation_id))
@@ -84,7 +84,7 @@ class Dispatcher:
             await self._client.start_workflow(
                 OperationWorkflow.run,
                 OperationRef(operation_id=row.operation_id),
-                id=workflow_id(row.operation_id),
+                id=operation_workflow_id(row.operation_id),
                 task_queue=self._task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

@@ -14,7 +14,9 @@ class WorkerSettings(BaseSettings):
     temporal_address: str | None = None
     temporal_namespace: str | None = None
     task_queue: str = "bringup"
-    secrets_dir: Path = Field(default=Path("/etc/bringup/secrets"), description="root of secret://file/...")
+    secrets_dir: Path = Field(
+        default=Path("/etc/bringup/secrets"), description="root of secret://file/..., one folder a tenant"
+    )
     sandbox_dir: Path | None = Field(default=None, description="serves sandbox:// machines of this folder")
     machine_threads: int = Field(default=128, ge=4, le=2000, description="machines worked on at a time")
     reach_seconds: float = Field(

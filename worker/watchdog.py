@@ -12,14 +12,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from database.operations import close_operation
+from database.operations import BATCH_SIZE, close_operation
 from database.outbox import operations_to_check
 from database.runs import end_run, open_runs
 from database.tables import Operation, Run
 from database.unit_of_work import Database
 from domain.failures import FailureCard, FailureClass, failure_card
 from domain.states import RunState
-from worker.dispatcher import RPC_TIMEOUT, workflow_id
+from domain.workflow_ids import batch_workflow_id, operation_workflow_id, run_workflow_id
+from worker.dispatcher import RPC_TIMEOUT
 
 log = structlog.get_logger(__name__)
 AT_A_TIME = 50
@@ -48,16 +49,22 @@ class Watchdog:
             async with self._database.begin() as session:
                 due = await operations_to_check(session, 2 * self._round, AT_A_TIME)
             for operation in due:
-                await self._check(operation)
+                try:
+                    await self._check(operation)
+                except (SQLAlchemyError, OSError, RPCError, RuntimeError):
+                    raise
+                except Exception:
+                    # One operation in a state that nobody thought of must not keep the others from help.
+                    log.exception("watchdog: cannot close operation", operation=str(operation.id))
             if len(due) < AT_A_TIME:
                 return
 
     async def _check(self, operation: Operation) -> None:
-        status = await self._status(workflow_id(operation.id))
+        status = await self._status(operation_workflow_id(operation.id))
         if status == WorkflowExecutionStatus.RUNNING.name:
             if datetime.now(UTC) > operation.deadline:
                 log.error("operation past its deadline", operation=str(operation.id))
-                await self._client.get_workflow_handle(workflow_id(operation.id)).cancel(
+                await self._client.get_workflow_handle(operation_workflow_id(operation.id)).cancel(
                     rpc_timeout=RPC_TIMEOUT
                 )
             return
@@ -65,8 +72,9 @@ class Watchdog:
             runs = await open_runs(session, operation.id)
         waiting = False
         for run in runs:
-            waiting = await self._still_running(run) or waiting
-            if not waiting:
+            if await self._still_running(run):
+                waiting = True
+            else:
                 await self._close(run, status)
         if waiting:
             return
@@ -78,14 +86,14 @@ class Watchdog:
 
     async def _still_running(self, run: Run) -> bool:
         """Whether the run's own workflow is still at work (being cancelled, say) and will record its end."""
-        child = f"{run.kind}/{run.node_id or run.machine_id}"
+        child = run_workflow_id(run.kind, run.node_id or run.machine_id)
         try:
             described = await self._client.get_workflow_handle(child).describe(rpc_timeout=RPC_TIMEOUT)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return False
             raise
-        mine = described.parent_id == f"batch/{run.operation_id}/{run.position // 500}"
+        mine = described.parent_id == batch_workflow_id(run.operation_id, run.position // BATCH_SIZE)
         return mine and described.status is WorkflowExecutionStatus.RUNNING
 
     async def _close(self, run: Run, status: str) -> None:
@@ -109,5 +117,5 @@ def dead_workflow_card(run: Run, status: str) -> FailureCard:
         FailureClass.INTERNAL,
         f"the workflow that was to {run.action} {run.name} is gone: {what}",
         seen=datetime.now(UTC),
-        workflow_id=workflow_id(run.operation_id),
+        workflow_id=operation_workflow_id(run.operation_id),
     )

@@ -24,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.failures import FailureClass
     from domain.states import RunState
+    from domain.workflow_ids import batch_workflow_id, run_workflow_id
     from workflows import options
     from workflows.attributes import attributes
     from workflows.calls import call
@@ -39,8 +40,8 @@ DISPLACE_TRIES = 5
 
 
 def child_id(run: RunHeader) -> str:
-    """`node/<id>` or `machine/<id>`: the id is what keeps two runs of one subject apart."""
-    return f"{run.kind}/{run.subject}"
+    """The workflow of one run."""
+    return run_workflow_id(run.kind, run.subject)
 
 
 def _reraise_cancellation() -> None:
@@ -79,13 +80,15 @@ class BatchWorkflow:
                 await self._start_child(run)
                 return
             except WorkflowAlreadyStartedError:
-                if run.action != "terminate":
+                if run.kind == "node" and run.action != "terminate":
                     break
+                # A machine's earlier run is only waited for: it may just be reporting the machine ready.
+                cancel = run.kind == "node"
                 await call(
                     RecordActivities.displace,
-                    DisplaceRequest(workflow_id=child_id(run), operation_id=run.operation_id),
+                    DisplaceRequest(workflow_id=child_id(run), operation_id=run.operation_id, cancel=cancel),
                     options.WAIT,
-                    f"stop what is running on {run.name}",
+                    f"{'stop' if cancel else 'wait for'} what is running on {run.name}",
                 )
         card = note(FailureClass.INTERNAL, f"another run of {run.name} holds workflow {child_id(run)}")
         await self._record(RunEnd(run_id=run.run_id, state=RunState.FAILED, card=card))
@@ -142,7 +145,7 @@ class OperationWorkflow:
                 await workflow.execute_child_workflow(
                     BatchWorkflow.run,
                     BatchRef(operation_id=ref.operation_id, batch=batch),
-                    id=f"batch/{ref.operation_id}/{batch}",
+                    id=batch_workflow_id(ref.operation_id, batch),
                     parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                     static_summary=f"{outline.action}: batch {batch + 1} of {outline.batches}",
                     search_attributes=attributes(

@@ -38,7 +38,8 @@ def reach(tries: int) -> ActivityConfig:
     down over night does not find its machines given up.
     """
     return ActivityConfig(
-        start_to_close_timeout=timedelta(seconds=30),
+        # One try may have to wait for the database; its heartbeats say that it lives.
+        start_to_close_timeout=timedelta(hours=4),
         heartbeat_timeout=timedelta(seconds=15),
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         retry_policy=RetryPolicy(
@@ -55,7 +56,7 @@ LEAVING_TRIES = 12
 
 # Through the provider: power, reimage.
 PROVIDER = ActivityConfig(
-    start_to_close_timeout=timedelta(minutes=10),
+    start_to_close_timeout=timedelta(hours=4),
     heartbeat_timeout=timedelta(seconds=30),
     retry_policy=RetryPolicy(
         initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=20), maximum_attempts=5

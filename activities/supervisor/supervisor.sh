@@ -338,7 +338,10 @@ pull() {
 
 attend() { # stream until the lock is free; a closed channel or a dead sshd ends this, and only this
   slice=1
-  until flock -s -w 0.$slice 8; do
+  while :; do
+    flock -s -w 0.$slice 8 && break
+    # 1 says that the time is over; anything else that flock itself is gone, and no wait would ever end.
+    [ $? = 1 ] || fail internal "flock does not work on this machine any more; nothing can be waited for"
     pull
     say alive
     lineage

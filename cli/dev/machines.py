@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cli.dev.data import DataDirectory
 from cli.dev.errors import DevError
-from cli.dev.site import SITE, SandboxMachine
+from cli.dev.site import SITE, TENANT, SandboxMachine
 from cli.dev.tool import run_module
 
 _UP_SECONDS, _DOWN_SECONDS = 120.0, 5.0
@@ -41,7 +41,7 @@ class Machines:
             ) from error
         if len(keys) != 1:
             raise DevError(f"the sandbox machines should share one SSH key; found {sorted(keys)}")
-        install_secret(Path(keys.pop()), self._data.secrets / "ssh" / SITE)
+        install_secret(Path(keys.pop()), self._data.secrets / TENANT / "ssh" / SITE)
         return machines
 
     async def down(self) -> None:

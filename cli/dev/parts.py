@@ -17,10 +17,11 @@ from cli.dev.services import (
     service,
     service_environment,
 )
+from cli.dev.site import TENANT
 from cli.dev.temporal import EmbeddedTemporal
 from cli.dev.tool import run_module
 
-TENANT, PRINCIPAL, ROLE = "dev", "admin", "owner"
+PRINCIPAL, ROLE = "admin", "owner"
 _DATABASE_SECONDS = 120.0
 
 

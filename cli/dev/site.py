@@ -9,6 +9,7 @@ import httpx
 
 from cli.dev.errors import DevError
 
+TENANT = "dev"
 SITE, REGION, MACHINE_TYPE = "local", "local", "sandbox"
 KEY_SECRET = "secret://file/ssh/local"
 _POLL = 0.25  # seconds between two looks at joining machines

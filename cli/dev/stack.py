@@ -13,12 +13,12 @@ from cli.dev.errors import DevError
 from cli.dev.joining import Joining
 from cli.dev.leftovers import end_processes, free_shared_memory
 from cli.dev.machines import Machines
-from cli.dev.parts import TENANT, Parts, Ports
+from cli.dev.parts import Parts, Ports
 from cli.dev.process import ChildEvent, EventKind, end_task
 from cli.dev.ready import Ready, write_ready
 from cli.dev.screen import Screen
 from cli.dev.services import sandbox_environment
-from cli.dev.site import SITE, Fleet, SandboxMachine
+from cli.dev.site import SITE, TENANT, Fleet, SandboxMachine
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,11 @@ def upgrade() -> None:
         "CREATE TRIGGER profile_versions_used BEFORE UPDATE OR DELETE ON profile_versions "
         "FOR EACH ROW EXECUTE FUNCTION refuse_change_of_used_version()"
     )
+    for table in KEPT_FOR_EVER:
+        op.execute(
+            f"ALTER TABLE {table} ADD CONSTRAINT ck_{table}_digest_of_content "
+            "CHECK (digest = 'sha256:' || encode(sha256(convert_to(content, 'UTF8')), 'hex'))"
+        )
     op.execute("CREATE TABLE log_chunks_default PARTITION OF log_chunks DEFAULT")
 
     role = context.config.attributes["app_role"]
