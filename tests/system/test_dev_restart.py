@@ -1,5 +1,6 @@
 """`bringup dev` stopped and started again on its data directory. What it leaves behind is nothing."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,18 +14,28 @@ from tests.system.conftest import command
 pytestmark = pytest.mark.system
 
 
-def host_state() -> dict[str, set[str]]:
-    """What a stack could leave on a host: interfaces, mounts, cgroups, changed network settings."""
-    links = subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
+def host_settings() -> dict[str, str]:
+    """Settings of the host's network that nothing here may change."""
     sysctls = Path("/proc/sys/net/ipv4")
-    return {
-        "links": {line.split(":")[1].split("@")[0].strip() for line in links.splitlines()},
-        "mounts": set(Path("/proc/mounts").read_text().splitlines()),
-        "settings": {
-            f"{name}={(sysctls / name).read_text().strip()}"
-            for name in ("ip_forward", "neigh/default/retrans_time_ms", "conf/all/forwarding")
-        },
-    }
+    names = ("ip_forward", "neigh/default/retrans_time_ms", "conf/all/forwarding")
+    return {name: (sysctls / name).read_text().strip() for name in names}
+
+
+def left_of(data_dir: Path) -> list[str]:
+    """What of a stopped stack is still on the host: its bridge and ports, mounts, cgroups, processes.
+
+    Only its own: another one may come and go on the same host.
+    """
+    site = json.loads((data_dir / "sandbox" / "site.json").read_text())
+    links = subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
+    mounts = Path("/proc/self/mountinfo").read_text()
+    cgroups = [str(each) for each in Path("/sys/fs/cgroup").rglob(f"*{site['bridge']}*")]
+    return [
+        *(line for line in links.splitlines() if site["bridge"] in line),
+        *(line for line in mounts.splitlines() if str(data_dir) in line),
+        *cgroups,
+        *processes_of(data_dir),
+    ]
 
 
 def processes_of(data_dir: Path) -> list[str]:
@@ -46,7 +57,7 @@ def processes_of(data_dir: Path) -> list[str]:
 def test_a_stop_leaves_nothing_and_a_start_goes_on_where_it_was(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("machines need root")
-    before = host_state()
+    before = host_settings()
     stack = DevStack(tmp_path / "data", machines=3)
     try:
         stack.start()
@@ -64,8 +75,8 @@ def test_a_stop_leaves_nothing_and_a_start_goes_on_where_it_was(tmp_path: Path) 
         eventually("the slow step runs", lambda: len(half.steps_of(operation_id)) >= 4)
 
         assert stack.stop(seconds=10) == 0
-        assert processes_of(stack.data_dir) == []
-        assert host_state() == before
+        assert left_of(stack.data_dir) == []
+        assert host_settings() == before
         assert not stack.ready_file.exists()
 
         stack.start()
@@ -82,14 +93,14 @@ def test_a_stop_leaves_nothing_and_a_start_goes_on_where_it_was(tmp_path: Path) 
         assert stack.process.wait(timeout=10) == 0
     finally:
         stack.close()
-    assert processes_of(stack.data_dir) == []
-    assert host_state() == before
+    assert left_of(stack.data_dir) == []
+    assert host_settings() == before
 
 
 def test_a_killed_supervisor_is_cleared_up_after_by_the_next_start(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("machines need root")
-    before = host_state()
+    before = host_settings()
     stack = DevStack(tmp_path / "data", machines=1)
     try:
         stack.start()
@@ -101,5 +112,5 @@ def test_a_killed_supervisor_is_cleared_up_after_by_the_next_start(tmp_path: Pat
         assert stack.stop() == 0
     finally:
         stack.close()
-    assert processes_of(stack.data_dir) == []
-    assert host_state() == before
+    assert left_of(stack.data_dir) == []
+    assert host_settings() == before

@@ -150,7 +150,7 @@ class Fakes:
 
     @activity.defn(name="displace")
     async def displace(self, request: DisplaceRequest) -> None:
-        await self.world.happen("displace")
+        await self.world.happen("displace" if request.cancel else "wait for the other")
 
     @activity.defn(name="claim_machine")
     async def claim_machine(self, ref: RunRef) -> Claimed:

@@ -211,6 +211,28 @@ async def test_a_machine_becomes_ready_only_after_it_was_verified(
     assert world.order[2:-1] == expected
 
 
+async def test_a_clean_waits_for_the_machines_earlier_run_and_does_not_stop_it(lab: Lab) -> None:
+    earlier = World(
+        names=["local-1"], kind="machine", action="clean", block={"end_machine_run": asyncio.Event()}
+    )
+    async with lab.worker(earlier):
+        first = await lab.start(earlier)
+        await earlier.reached("end_machine_run")
+        later = World(
+            names=["local-1"], kind="machine", action="clean", block={"wait for the other": asyncio.Event()}
+        )
+        later.subjects = earlier.subjects
+        other = Lab(lab.environment)
+        async with other.worker(later):
+            second = await other.start(later)
+            await later.reached("wait for the other")
+            earlier.block["end_machine_run"].set()
+            assert (await first.result()).state is RunState.SUCCEEDED
+            later.block["wait for the other"].set()
+            assert (await second.result()).state is RunState.SUCCEEDED
+    assert later.calls["displace"] == 0
+
+
 async def test_a_machine_that_cannot_be_cleaned_is_failed_and_never_ready(lab: Lab) -> None:
     world = World(
         names=["local-1"],
