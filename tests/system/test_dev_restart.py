@@ -29,7 +29,8 @@ def left_of(data_dir: Path) -> list[str]:
     site = json.loads((data_dir / "sandbox" / "site.json").read_text())
     links = subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
     mounts = Path("/proc/self/mountinfo").read_text()
-    cgroups = [str(each) for each in Path("/sys/fs/cgroup").rglob(f"*{site['bridge']}*")]
+    digest = site["bridge"].removeprefix("bu")
+    cgroups = [str(each) for each in Path("/sys/fs/cgroup").rglob(f"bringup-{digest}")]
     return [
         *(line for line in links.splitlines() if site["bridge"] in line),
         *(line for line in mounts.splitlines() if str(data_dir) in line),
