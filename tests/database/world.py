@@ -4,9 +4,9 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import func, insert, select, text, update
+from sqlalchemy import Select, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.clusters import NewArray, create_cluster, find_cluster
@@ -28,6 +28,9 @@ CONTENT: dict[str, Any] = {
     "schema": 1,
     "steps": [{"name": "hello", "uses": "command", "with": {"run": "true"}}],
 }
+
+
+T = TypeVar("T")
 
 
 def canonical_content(run: str = "true") -> str:
@@ -120,6 +123,11 @@ class World:
         """How many rows there are."""
         async with self.database.begin() as session:
             return await session.scalar(select(func.count()).select_from(table).where(*where)) or 0
+
+    async def one(self, statement: Select[T]) -> T:
+        """The one row that a select finds."""
+        async with self.database.begin() as session:
+            return (await session.execute(statement)).scalar_one()
 
     async def fetch(self, statement: str, **values: Any) -> Any:
         """One value by plain SQL."""
