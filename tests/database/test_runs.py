@@ -1,6 +1,7 @@
 """Claims, generations, custody and step records: the rules that keep two runs off one machine."""
 
 import uuid
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -10,6 +11,7 @@ from database.machine_runs import node_ready
 from database.operations import NewRun, submit_operation
 from database.run_locks import SupersededError
 from database.runs import MachineClaimedError, claim_machine, end_run
+from database.set_requests import SetRequest
 from database.steps import (
     CHUNK,
     STDERR,
@@ -21,7 +23,6 @@ from database.steps import (
     end_step,
     log_tail,
 )
-from database.submission import SetRequest
 from database.tables import (
     Booking,
     Claim,
@@ -40,7 +41,7 @@ from domain.states import NodeStatus, RunState
 from tests.database.world import World
 
 
-async def created(world: World, **machine: object) -> tuple[Run, Node]:
+async def created(world: World, **machine: Any) -> tuple[Run, Node]:
     """One node that was just created on one machine with eight GPUs, and its run."""
     await world.machines(1, **machine)
     made = await world.create([SetRequest("gpu", 1)])
