@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.addresses import operation_url
@@ -45,6 +46,9 @@ class RequestGuard:
 
         try:
             await self._app(scope, receive, send_noted)
+        except ClientDisconnect:
+            # Nobody is left to answer, and nothing was done: bodies are read before a transaction begins.
+            _log.info("the client hung up", correlation_id=correlation)
         except Exception as error:
             if status:
                 _log.exception("the answer broke off", correlation_id=correlation)

@@ -127,7 +127,16 @@ async def terminate(request: Request, session: AsyncSession, caller: Caller, bod
     )
 
 
-add_reader(router, "/clusters/{cluster}/nodes", Permission.CLUSTERS_READ, list_nodes)
+add_reader(
+    router,
+    "/clusters/{cluster}/nodes",
+    Permission.CLUSTERS_READ,
+    list_nodes,
+    query={
+        "operation": "only the nodes of the operation with this id; not together with request_id",
+        "request_id": "only the nodes of the operation that took this request id",
+    },
+)
 add_writer(
     router,
     "/clusters/{cluster}/nodes/create",

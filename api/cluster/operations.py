@@ -52,6 +52,12 @@ async def show_operation(request: Request, session: AsyncSession, caller: Caller
     return Answer(operation_record(operation, counts[operation.id], ui, progress))
 
 
-add_reader(router, "/operations/", Permission.CLUSTERS_READ, list_operations)
+add_reader(
+    router,
+    "/operations/",
+    Permission.CLUSTERS_READ,
+    list_operations,
+    query={"request_id": "only the operation that took this request id, or none"},
+)
 add_reader(router, "/operations", Permission.CLUSTERS_READ, list_operations, include_in_schema=False)
 add_reader(router, "/operations/{operation}", Permission.CLUSTERS_READ, show_operation)

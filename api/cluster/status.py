@@ -78,4 +78,10 @@ async def cluster_status(request: Request, session: AsyncSession, caller: Caller
     return Answer(body)
 
 
-add_reader(router, "/clusters/{cluster}/status", Permission.CLUSTERS_READ, cluster_status)
+add_reader(
+    router,
+    "/clusters/{cluster}/status",
+    Permission.CLUSTERS_READ,
+    cluster_status,
+    query={"nodes": "true (or no value): with the nodes of arrays, and the active nodes of each bucket"},
+)

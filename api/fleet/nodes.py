@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import AfterValidator, Field, StringConstraints
+from pydantic.alias_generators import to_camel
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.access import Caller
@@ -43,7 +44,9 @@ _SANDBOX = re.compile(r"sandbox://[a-z0-9][a-z0-9-]{0,62}\Z")
 
 def _reachable(address: str) -> str:
     try:
-        return str(ipaddress.ip_address(address))
+        parsed = ipaddress.ip_address(address)
+        # `::ffff:10.0.0.1` is 10.0.0.1 under another name, and must not join a second time.
+        return str((parsed.version == 6 and parsed.ipv4_mapped) or parsed)
     except ValueError:
         if _HOSTNAME.match(address) and not address.rpartition(".")[2].isdigit():
             return address.lower()
@@ -112,7 +115,6 @@ def machine_record(machine: Machine, booked: bool, machine_class: str | None) ->
         "keySecret": machine.key_secret,
         "bmc": {"address": machine.bmc_address, **machine.bmc} if machine.bmc_address else None,
         "labels": machine.labels,
-        "hardware": machine.hardware,
         "state": machine.state,
         "stateSince": moment(machine.state_since),
         "stateDeadline": moment(machine.state_deadline),
@@ -121,13 +123,9 @@ def machine_record(machine: Machine, booked: bool, machine_class: str | None) ->
         "cordons": machine.cordons,
         "quarantined": machine.quarantined,
         "mismatched": machine.mismatched,
-        "desired": machine.desired,
-        "observed": {
-            **machine.observed,
-            "bootId": machine.boot_id,
-            "lastContact": moment(machine.last_contact_at),
-        },
-        "conditions": [],
+        # What the machine said of itself at the last contact; empty before the first.
+        "facts": {to_camel(name): value for name, value in machine.facts.items()},
+        "lastContact": moment(machine.last_contact_at),
         "version": machine.version,
         "createdAt": moment(machine.created_at),
     }
