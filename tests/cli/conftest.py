@@ -96,6 +96,8 @@ class Cli:
             stderr=PIPE,
             cwd=self.folder,
             env=clean_environment(PYTHONPATH=str(ROOT), **self.environment),
+            # As in a terminal, also where the tests themselves run in the background, deaf to Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
 

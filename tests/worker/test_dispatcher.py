@@ -101,12 +101,13 @@ async def test_two_dispatchers_tell_a_row_once(
     both = [Dispatcher(database, time_skipping.client, "nobody", poll_seconds=0.05) for _ in range(2)]
     async with running(*both):
         told = [await submit(database, world) for _ in range(5)]
-        for operation_id in told:
-            await eventually(started(time_skipping, operation_id))
-    for operation_id in told:
-        row = await outbox_of(database, operation_id)
-        assert row.dispatched_at is not None
-        assert row.attempts == 1
+
+        async def all_told() -> bool:
+            rows = [await outbox_of(database, operation_id) for operation_id in told]
+            return all(row.dispatched_at for row in rows)
+
+        await eventually(all_told)
+    assert [(await outbox_of(database, operation_id)).attempts for operation_id in told] == [1] * 5
 
 
 async def test_while_temporal_is_away_the_operation_stays_and_says_what_it_waits_for(
