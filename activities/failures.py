@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, Fa
 from activities.secrets import SecretError
 from activities.ssh.errors import SshError
 from activities.supervisor.errors import SupervisorError
-from database.run_locks import SupersededError
+from database.run_locks import RunCanceledError, SupersededError
 from database.runs import MachineClaimedError
 from domain.failures import FailureCard, FailureClass, failure_card
 from profiles.problems import ProfileError
@@ -88,6 +88,8 @@ async def classified(machine: str | None = None) -> AsyncIterator[None]:
         raise failure(card(FailureClass.VALIDATION, str(error), machine=machine)) from error
     except SupersededError as error:
         raise failure(card(FailureClass.SUPERSEDED, str(error), machine=machine)) from error
+    except RunCanceledError as error:
+        raise failure(card(FailureClass.CANCELLED, str(error), machine=machine)) from error
     except MachineClaimedError as error:
         raise failure(card(FailureClass.CAPACITY, str(error), machine=machine), retried=True) from error
     except (OperationalError, InterfaceError, OSError) as error:

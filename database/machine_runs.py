@@ -8,7 +8,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.events import record_event
-from database.run_locks import SupersededError, lock_live_run
+from database.run_locks import RunCanceledError, SupersededError, lock_live_run
 from database.tables import Machine
 from database.transitions import close_run, move_machine, move_node
 from domain.states import MachineState, NodeStatus, RunState
@@ -18,7 +18,7 @@ async def machine_ready(session: AsyncSession, run_id: uuid.UUID) -> None:
     """Ends a machine's run well: the machine is `ready` and can be booked; idempotent."""
     try:
         run, _ = await lock_live_run(session, run_id)
-    except SupersededError:
+    except (SupersededError, RunCanceledError):
         return
     machine = (
         await session.execute(select(Machine).where(Machine.id == run.machine_id).with_for_update())

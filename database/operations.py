@@ -34,6 +34,10 @@ class NewRun:
     generation: int
     node_id: uuid.UUID | None = None
     machine_id: str | None = None
+    # A retry: the run before it, its plan, and the step at which this one goes on.
+    retry_of: uuid.UUID | None = None
+    plan_digest: str | None = None
+    first_step: int = 0
 
 
 async def claim_request_id(
@@ -96,6 +100,7 @@ async def submit_operation(
     machine_id: str | None = None,
     message: str = "",
     card: FailureCard | None = None,
+    retry_of: uuid.UUID | None = None,
 ) -> None:
     """Writes operation, runs, event and outbox row, and wakes the dispatchers at commit.
 
@@ -110,6 +115,7 @@ async def submit_operation(
         "machine_id": machine_id,
         "action": action,
         "request_id": request_id,
+        "retry_of": retry_of,
         "state": RunState.PENDING if runs else RunState.FAILED if card else RunState.SUCCEEDED,
         "message": message,
         "card": card.model_dump(mode="json") if card else None,
@@ -139,6 +145,9 @@ async def submit_operation(
                     "name": run.name,
                     "action": action,
                     "generation": run.generation,
+                    "retry_of": run.retry_of,
+                    "plan_digest": run.plan_digest,
+                    "first_step": run.first_step,
                     "state": RunState.PENDING,
                 }
                 for position, run in enumerate(runs)
@@ -172,7 +181,7 @@ async def close_operation(session: AsyncSession, operation_id: uuid.UUID) -> Run
     }
     if any(state not in FINAL_RUN_STATES for state in counts):
         return RunState(operation.state)
-    state = combined_state(counts)
+    state = combined_state(counts, canceled=operation.canceled_by is not None)
     first_card = await session.scalar(
         select(Run.card)
         .where(Run.operation_id == operation_id, Run.card.is_not(None), Run.state == RunState.FAILED)

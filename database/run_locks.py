@@ -13,10 +13,14 @@ class SupersededError(Exception):
     """The run is no longer wanted: it has ended, or the node has moved on to a newer generation."""
 
 
+class RunCanceledError(Exception):
+    """Somebody asked for the run's end; nothing new may be begun for it."""
+
+
 async def lock_live_run(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, Node | None]:
     """The run and its node, locked (node first), when the run may still write.
 
-    Raises SupersededError when it may not.
+    Raises RunCanceledError when it ended by being cancelled, else SupersededError when it may not.
     """
     run = (await session.execute(select(Run).where(Run.id == run_id))).scalar_one()
     node = None
@@ -25,6 +29,10 @@ async def lock_live_run(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, 
             await session.execute(select(Node).where(Node.id == run.node_id).with_for_update())
         ).scalar_one()
     await session.refresh(run, with_for_update=True)
+    if run.state == RunState.CANCELED:
+        raise RunCanceledError(
+            f"{run.action} of {run.name} was cancelled by {run.canceled_by or 'an operator'}"
+        )
     if RunState(run.state) in FINAL_RUN_STATES:
         raise SupersededError(f"this run of {run.name} has already ended: {run.state}")
     if node is not None and node.generation != run.generation:

@@ -1,4 +1,4 @@
-"""Runs: how they are listed for their workflows, claim their machine, and end."""
+"""Runs: how they are listed for their workflows, and claim their machine."""
 
 import uuid
 from dataclasses import dataclass
@@ -7,14 +7,12 @@ from datetime import UTC, datetime
 from sqlalchemy import case, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from database.custody import hand_over_node
 from database.events import record_event
 from database.operations import BATCH_SIZE, WAITING_FOR_ENGINE
-from database.run_locks import SupersededError, lock_live_run
+from database.run_locks import RunCanceledError, lock_live_run
 from database.tables import Claim, Cluster, Machine, Operation, Run
-from database.transitions import close_run, move_machine, move_node
-from domain.failures import FailureCard
-from domain.states import FINAL_RUN_STATES, MachineState, NodeStatus, RunState
+from database.transitions import move_machine, move_node
+from domain.states import ENDING_RUN_STATES, FINAL_RUN_STATES, MachineState, NodeStatus, RunState
 
 
 class MachineClaimedError(Exception):
@@ -80,9 +78,12 @@ async def open_runs(session: AsyncSession, operation_id: uuid.UUID) -> list[Run]
 async def claim_machine(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, Machine]:
     """Takes the machine of a live run under a new, higher token; repeated calls keep the token.
 
-    Raises SupersededError, and MachineClaimedError while a live run of another node holds the machine.
+    Raises SupersededError, RunCanceledError, and MachineClaimedError while a live run of another node holds
+    the machine.
     """
     run, node = await lock_live_run(session, run_id)
+    if RunState(run.state) in ENDING_RUN_STATES:
+        raise RunCanceledError(f"{run.action} of {run.name} was cancelled by {run.canceled_by}")
     machine_id = node.machine_id if node else run.machine_id
     claim = (
         await session.execute(select(Claim).where(Claim.machine_id == machine_id).with_for_update())
@@ -122,45 +123,3 @@ async def claim_machine(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, 
         name=run.name,
     )
     return run, machine
-
-
-async def end_run(
-    session: AsyncSession, run_id: uuid.UUID, state: RunState, card: FailureCard | None
-) -> RunState:
-    """Ends a run that did not succeed, and moves what it was for to a state that says so; idempotent.
-
-    A run whose node has moved on ends as superseded whatever was asked. Returns the run's state.
-    """
-    known = (await session.execute(select(Run).where(Run.id == run_id))).scalar_one()
-    if known.node_id is not None and known.action == "terminate":
-        return await hand_over_node(session, run_id, card=card)
-    try:
-        run, node = await lock_live_run(session, run_id)
-    except SupersededError:
-        await session.refresh(known)
-        if RunState(known.state) not in FINAL_RUN_STATES:
-            close_run(known, RunState.SUPERSEDED, card)
-        return RunState(known.state)
-    close_run(run, state, card)
-    text = card.text() if card else f"{run.action} ended as {state}"
-    if node is not None:
-        if NodeStatus(node.status) in (NodeStatus.ACQUIRING, NodeStatus.PREPARING):
-            move_node(node, NodeStatus.FAILED, text)
-            node.card = run.card
-        subject, tenant = f"node/{node.id}", node.tenant_id
-    else:
-        machine = (
-            await session.execute(select(Machine).where(Machine.id == run.machine_id).with_for_update())
-        ).scalar_one()
-        if MachineState(machine.state) is not MachineState.FAILED:
-            move_machine(machine, MachineState.FAILED, text)
-        subject, tenant = f"machine/{machine.id}", machine.tenant_id
-    record_event(
-        session,
-        tenant_id=tenant,
-        type=f"{run.kind}.{run.action}.{state}",
-        subject=subject,
-        actor=f"run/{run.id}",
-        message=text,
-    )
-    return state

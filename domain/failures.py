@@ -64,11 +64,12 @@ POLICIES: dict[FailureClass, FailurePolicy] = {
         retried=False, action="Read the step's log; for signal 9 look for the kernel's OOM killer."
     ),
     FailureClass.CANCELLED: _P(
-        retried=False, action="Terminate the node and create it again when it is wanted."
+        retried=False, action="Retry the operation when it is wanted after all, or terminate the node."
     ),
     FailureClass.SUPERSEDED: _P(retried=False, action="Nothing: a newer operation on this node took over."),
     FailureClass.INTERNAL: _P(
-        retried=False, action="Report it with the workflow id; then terminate the node and create it again."
+        retried=False,
+        action="Report it with the workflow id; then retry the operation, or terminate the node.",
     ),
 }
 

@@ -36,12 +36,21 @@ FINAL_RUN_STATES = frozenset(
 )
 
 
-def combined_state(results: Mapping[RunState, int]) -> RunState:
-    """The final state of an operation whose runs ended as counted in `results`."""
+# A run in one of these is being ended; nothing new may be begun for it.
+ENDING_RUN_STATES = frozenset({RunState.CANCELING, RunState.CANCEL_UNCONFIRMED})
+
+
+def combined_state(results: Mapping[RunState, int], *, canceled: bool = False) -> RunState:
+    """The final state of an operation whose runs ended as counted in `results`.
+
+    `canceled`: its end was asked for, so it is `canceled` as soon as that cut one of its runs short.
+    """
     good = results.get(RunState.SUCCEEDED, 0)
     total = sum(results.values())
     if total == good:
         return RunState.SUCCEEDED
+    if canceled and results.get(RunState.CANCELED):
+        return RunState.CANCELED
     if good:
         return RunState.PARTIALLY_SUCCEEDED
     for state in (RunState.CANCELED, RunState.SUPERSEDED):
@@ -120,11 +129,11 @@ _N, _M = NodeStatus, MachineState
 
 NODE_TRANSITIONS: dict[NodeStatus, frozenset[NodeStatus]] = {
     _N.OFF: frozenset({_N.ACQUIRING, _N.TERMINATING}),
-    _N.ACQUIRING: frozenset({_N.PREPARING, _N.FAILED, _N.TERMINATING}),
-    _N.PREPARING: frozenset({_N.READY, _N.FAILED, _N.TERMINATING}),
+    _N.ACQUIRING: frozenset({_N.PREPARING, _N.FAILED, _N.UNAVAILABLE, _N.TERMINATING}),
+    _N.PREPARING: frozenset({_N.READY, _N.FAILED, _N.UNAVAILABLE, _N.TERMINATING}),
     _N.READY: frozenset({_N.PREPARING, _N.UNAVAILABLE, _N.DEALLOCATING, _N.TERMINATING}),
     _N.FAILED: frozenset({_N.ACQUIRING, _N.PREPARING, _N.TERMINATING}),
-    _N.UNAVAILABLE: frozenset({_N.READY, _N.PREPARING, _N.TERMINATING}),
+    _N.UNAVAILABLE: frozenset({_N.READY, _N.ACQUIRING, _N.PREPARING, _N.TERMINATING}),
     _N.DEALLOCATING: frozenset({_N.DEALLOCATED, _N.FAILED, _N.TERMINATING}),
     _N.DEALLOCATED: frozenset({_N.ACQUIRING, _N.PREPARING, _N.TERMINATING}),
     # Terminating cannot fail: a machine that cannot be cleaned goes its own way and never blocks a name.
@@ -147,7 +156,7 @@ MACHINE_TRANSITIONS: dict[MachineState, frozenset[MachineState]] = {
     _M.STOPPED: frozenset({_M.READY, _M.CLEANING, _M.MAINTENANCE, _M.FAILED}),
     _M.CLEANING: frozenset({_M.READY, _M.FAILED}),
     _M.MAINTENANCE: frozenset({_M.READY, _M.STOPPED, _M.FAILED, _M.RETIRING}),
-    _M.FAILED: frozenset({_M.PROVISIONING, _M.CLEANING, _M.MAINTENANCE, _M.RETIRING}),
+    _M.FAILED: frozenset({_M.JOINING, _M.PROVISIONING, _M.CLEANING, _M.MAINTENANCE, _M.RETIRING}),
     _M.RETIRING: frozenset({_M.RETIRED, _M.FAILED}),
     _M.RETIRED: frozenset(),
 }

@@ -14,7 +14,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from database.operations import BATCH_SIZE, close_operation
 from database.outbox import operations_to_check
-from database.runs import end_run, open_runs
+from database.run_ends import end_run
+from database.runs import open_runs
 from database.tables import Operation, Run
 from database.unit_of_work import Database
 from domain.failures import FailureCard, FailureClass, failure_card

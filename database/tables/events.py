@@ -27,7 +27,11 @@ class Event(Base):
 
 
 class Outbox(Base):
-    """An operation's desired state, for the dispatcher: `running` starts its workflow."""
+    """What the dispatcher must tell the workflow engine; one operation's rows in their order.
+
+    `desired` is `running` (start the operation's workflow), `canceled` (of the operation, or of one run), and
+    `resume` or `abort` of one run's hold number `hold`.
+    """
 
     __tablename__ = "outbox"
     __table_args__ = (Index("ix_outbox_due", "due_at", postgresql_where="dispatched_at IS NULL"),)
@@ -35,6 +39,8 @@ class Outbox(Base):
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=True)
     operation_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("operations.id"), index=True)
     desired: Mapped[str] = mapped_column(String(16))
+    run_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("runs.id"))
+    hold: Mapped[int | None]
     created_at: Mapped[Created]
     due_at: Mapped[Created]
     dispatched_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))

@@ -51,6 +51,8 @@ class Operation(Base):
     message: Mapped[str] = mapped_column(Text, default="")
     card: Mapped[Json | None]
     run_count: Mapped[int] = mapped_column(default=0)
+    # Who asked for the end of the whole operation, if anybody did.
+    canceled_by: Mapped[str | None] = mapped_column(String(128))
     created_by: Mapped[str] = mapped_column(String(128))
     created_at: Mapped[Created]
     started_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
@@ -92,6 +94,12 @@ class Run(Base):
     generation: Mapped[int] = mapped_column(BigInteger)
     state: Mapped[str] = mapped_column(String(24))
     claim_token: Mapped[int | None] = mapped_column(BigInteger)
+    # A retry goes on with the plan of the run before it, at this step; all steps before it were done there.
+    retry_of: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("runs.id"))
+    first_step: Mapped[int] = mapped_column(default=0, server_default="0")
+    # How often it was held so far: a decision is about one hold, and never about a later one.
+    holds: Mapped[int] = mapped_column(default=0, server_default="0")
+    canceled_by: Mapped[str | None] = mapped_column(String(128))
     plan_digest: Mapped[str | None] = mapped_column(ForeignKey("plans.digest"))
     card: Mapped[Json | None]
     created_at: Mapped[Created]
@@ -115,8 +123,10 @@ class StepRun(Base):
     uses: Mapped[str] = mapped_column(String(32))
     machine_id: Mapped[str] = mapped_column(ForeignKey("machines.id"))
     state: Mapped[str] = mapped_column(String(24))
-    # "changed" | "no-change" | "ran" | "verify-failed", once it has ended.
+    # "changed" | "no-change" | "skipped" | "verify-failed", once it has ended.
     outcome: Mapped[str | None] = mapped_column(String(16))
+    # What the step wrote to BRINGUP_OUTPUT, by name.
+    outputs: Mapped[Json | None]
     exit_status: Mapped[int | None]
     signal: Mapped[int | None]
     card: Mapped[Json | None]

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from database.custody import hand_over_node
-from database.runs import end_run
+from database.run_ends import end_run
 from database.set_requests import SetRequest
 from database.tables import Booking, Event, Machine, Node, Operation, QuotaRow, Reservation, Run
 from domain.failures import FailureCard, FailureClass, failure_card

@@ -1,0 +1,136 @@
+"""Cancelling: what has not begun ends at once, what runs is marked, and the dispatcher tells the engine.
+
+Locks: operation, then nodes by id, then runs.
+"""
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import func, select, text, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from database.events import record_event
+from database.holding import settle_hold
+from database.matching import one_of
+from database.operations import OUTBOX_CHANNEL
+from database.refusals import Detail, invalid, invalid_state
+from database.run_ends import end_node_run, end_run
+from database.tables import Node, Operation, Outbox, Run
+from domain.failures import FailureCard, FailureClass, failure_card
+from domain.states import FINAL_RUN_STATES, RunState
+
+_MARKABLE = (RunState.RUNNING, RunState.HELD)
+
+
+async def cancel_operation(
+    session: AsyncSession, operation: Operation, *, actor: str, names: Sequence[str] | None = None
+) -> list[str]:
+    """Asks for the end of an operation, or of its runs of the nodes in `names`; idempotent.
+
+    Returns the names whose runs are concerned: those that are ending now, or had been asked to before. Raises
+    Refusal: INVALID_STATE when it has ended, or for a terminate, INVALID_INPUT for names it is not about.
+    """
+    await session.refresh(operation, with_for_update=True)
+    if operation.action == "terminate":
+        raise invalid_state(
+            "a terminate cannot be cancelled: its nodes are given up, and its steps end by their own timeouts"
+        )
+    if operation.ended_at is not None:
+        if operation.state == RunState.CANCELED:
+            return []
+        raise invalid_state(f"the operation has already ended: {operation.state}")
+    runs = await _lock_open_runs(session, operation, names)
+    await _end_unstarted(session, [pair for pair in runs if pair[0].claim_token is None], actor)
+    claimed = [run for run, _ in runs if run.claim_token is not None and run.state in _MARKABLE]
+    for run in claimed:
+        run.state = RunState.CANCELING
+        run.canceled_by = actor
+    if names is None:
+        _cancel_whole(session, operation, actor)
+    else:
+        session.add_all(
+            Outbox(operation_id=operation.id, desired=RunState.CANCELED, run_id=run.id) for run in claimed
+        )
+        await session.flush()
+        await settle_hold(session, operation)
+    if names is None or claimed:
+        await session.execute(text(f"NOTIFY {OUTBOX_CHANNEL}"))
+    return [run.name for run, _ in runs]
+
+
+def _cancel_whole(session: AsyncSession, operation: Operation, actor: str) -> None:
+    if operation.canceled_by is not None:
+        return
+    operation.canceled_by = actor
+    operation.state = RunState.CANCELING
+    session.add(Outbox(operation_id=operation.id, desired=RunState.CANCELED))
+    record_event(
+        session,
+        tenant_id=operation.tenant_id,
+        type="operation.canceling",
+        subject=f"operation/{operation.id}",
+        actor=actor,
+    )
+
+
+async def _lock_open_runs(
+    session: AsyncSession, operation: Operation, names: Sequence[str] | None
+) -> list[tuple[Run, Node | None]]:
+    """The runs that have not ended, with their nodes, locked after these."""
+    mine = Run.operation_id == operation.id
+    if names is not None:
+        known = set(await session.scalars(select(Run.name).where(mine)))
+        if unknown := [name for name in dict.fromkeys(names) if name not in known]:
+            raise invalid(*(Detail("names", f"the operation has no run of {name!r}") for name in unknown))
+        mine = mine & one_of(Run.name, names)
+    live = mine & Run.state.not_in(FINAL_RUN_STATES)
+    fresh = {"populate_existing": True}
+    nodes = await session.scalars(
+        select(Node)
+        .join(Run, Run.node_id == Node.id)
+        .where(live)
+        .order_by(Node.id)
+        .with_for_update(of=Node)
+        .execution_options(**fresh)
+    )
+    by_id = {node.id: node for node in nodes}
+    runs = await session.scalars(
+        select(Run).where(live).order_by(Run.position).with_for_update().execution_options(**fresh)
+    )
+    return [(run, by_id.get(run.node_id) if run.node_id else None) for run in runs]
+
+
+async def _end_unstarted(session: AsyncSession, runs: Sequence[tuple[Run, Node | None]], actor: str) -> None:
+    """Nothing has touched a machine for these: they end here."""
+    now = datetime.now(UTC)
+    for run, node in runs:
+        run.canceled_by = actor
+        card = _unstarted_card(run, actor, now)
+        if node is not None and node.generation == run.generation:
+            end_node_run(session, run, node, RunState.CANCELED, card)
+        else:
+            await end_run(session, run.id, RunState.CANCELED, card)
+
+
+def _unstarted_card(run: Run, actor: str, now: datetime) -> FailureCard:
+    return failure_card(
+        FailureClass.CANCELLED,
+        f"{run.action} of {run.name} was cancelled before it had begun, by {actor}",
+        seen=now,
+    )
+
+
+async def note_unconfirmed(session: AsyncSession, run_id: uuid.UUID) -> None:
+    """The machine cannot be asked whether the cancelled step has ended; said once, on run and operation."""
+    operation_id = await session.scalar(select(Run.operation_id).where(Run.id == run_id))
+    await session.execute(
+        update(Operation)
+        .where(Operation.id == operation_id, Operation.state == RunState.CANCELING)
+        .values(state=RunState.CANCEL_UNCONFIRMED)
+    )
+    await session.execute(
+        update(Run)
+        .where(Run.id == run_id, Run.ended_at.is_(None))
+        .values(state=RunState.CANCEL_UNCONFIRMED, started_at=func.coalesce(Run.started_at, func.now()))
+    )

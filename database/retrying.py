@@ -1,0 +1,224 @@
+"""Retries: a new operation for the runs of an earlier one that did not succeed.
+
+A run goes on where the last one stopped, with the plan that was frozen for it. Locks: request id, operation,
+then nodes or machines by id.
+"""
+
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from database.matching import one_of
+from database.operations import NewRun, claim_request_id, submit_operation
+from database.refusals import Detail, invalid, invalid_state
+from database.tables import Machine, Node, Operation, Run, StepRun
+from database.transitions import move_machine, move_node
+from domain.failures import FailureCard
+from domain.states import FINAL_RUN_STATES, MachineState, NodeStatus, RunState
+from domain.unfinished import Unfinished, unfinished
+
+RETRYABLE_ACTIONS = ("create", "join", "clean")
+
+
+class RetryFrom(StrEnum):
+    """Where a retry begins."""
+
+    STOPPED = "stopped"  # at the step where the run stopped; what was done before is not done again
+    START = "start"  # at the first step, with the same plan
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A run that is not retried, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What a retry put in."""
+
+    operation_id: uuid.UUID
+    retried: list[str]
+    left: list[Left]
+
+
+async def retry_operation(
+    session: AsyncSession,
+    operation: Operation,
+    *,
+    actor: str,
+    only: Collection[Unfinished] = frozenset(Unfinished),
+    names: Sequence[str] | None = None,
+    begin: RetryFrom = RetryFrom.STOPPED,
+    request_id: str | None = None,
+) -> Retry:
+    """Retries the ended runs of an operation whose kind is in `only`, of all nodes or of those in `names`.
+
+    The operation itself need not have ended. Raises Refusal: CONFLICT for a used request id, INVALID_INPUT
+    for names it is not about, INVALID_STATE when nothing is left to retry, with every reason.
+    """
+    if operation.action not in RETRYABLE_ACTIONS:
+        raise invalid_state(f"a {operation.action} cannot be retried; {', '.join(RETRYABLE_ACTIONS)} can")
+    new_id = uuid.uuid4()
+    if request_id is not None:
+        await claim_request_id(
+            session,
+            operation_id=new_id,
+            tenant_id=operation.tenant_id,
+            request_id=request_id,
+            action=operation.action,
+            actor=actor,
+            cluster_id=operation.cluster_id,
+        )
+    await session.refresh(operation, with_for_update=True)
+    wanted, left = await _chosen(session, operation, only, names)
+    if not wanted:
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in left[:20])
+        raise invalid_state("there is nothing to retry" + (f": {reasons}" if reasons else ""))
+    await submit_operation(
+        session,
+        operation_id=new_id,
+        tenant_id=operation.tenant_id,
+        action=operation.action,
+        actor=actor,
+        runs=await _again(session, wanted, begin, actor),
+        request_id=request_id,
+        cluster_id=operation.cluster_id,
+        machine_id=operation.machine_id,
+        retry_of=operation.id,
+    )
+    return Retry(new_id, [run.name for run, _ in wanted], left)
+
+
+async def _chosen(
+    session: AsyncSession,
+    operation: Operation,
+    only: Collection[Unfinished],
+    names: Sequence[str] | None,
+) -> tuple[list[tuple[Run, Node | Machine]], list[Left]]:
+    """The runs to retry with what they are for, locked by id; and those that are left alone."""
+    query = select(Run).where(Run.operation_id == operation.id)
+    runs = list(await session.scalars(query.order_by(Run.position)))
+    if names is not None:
+        known = {run.name for run in runs}
+        if unknown := [name for name in dict.fromkeys(names) if name not in known]:
+            raise invalid(*(Detail("names", f"the operation has no run of {name!r}") for name in unknown))
+        runs = [run for run in runs if run.name in set(names)]
+    subjects = await _lock_subjects(session, runs)
+    chosen: list[tuple[Run, Node | Machine]] = []
+    left: list[Left] = []
+    for run in runs:
+        subject = subjects[run.node_id or run.machine_id]
+        reason = _reason_to_leave(run, subject, only)
+        if reason is None:
+            chosen.append((run, subject))
+        elif run.state != RunState.SUCCEEDED or names is not None:
+            left.append(Left(run.name, reason))
+    return chosen, left
+
+
+async def _lock_subjects(
+    session: AsyncSession, runs: Sequence[Run]
+) -> dict[uuid.UUID | str | None, Node | Machine]:
+    fresh = {"populate_existing": True}
+    nodes = await session.scalars(
+        select(Node)
+        .where(one_of(Node.id, [run.node_id for run in runs if run.node_id]))
+        .order_by(Node.id)
+        .with_for_update()
+        .execution_options(**fresh)
+    )
+    subjects: dict[uuid.UUID | str | None, Node | Machine] = {node.id: node for node in nodes}
+    machines = await session.scalars(
+        select(Machine)
+        .where(one_of(Machine.id, [run.machine_id for run in runs if run.machine_id]))
+        .order_by(Machine.id)
+        .with_for_update()
+        .execution_options(**fresh)
+    )
+    return subjects | {machine.id: machine for machine in machines}
+
+
+def _reason_to_leave(run: Run, subject: Node | Machine, only: Collection[Unfinished]) -> str | None:
+    """None for a run that is retried."""
+    if RunState(run.state) not in FINAL_RUN_STATES:
+        return f"its run is {run.state}"
+    card = FailureCard.model_validate(run.card) if run.card else None
+    kind = unfinished(
+        RunState(run.state), card.failure_class if card else None, claimed=run.claim_token is not None
+    )
+    if kind is None:
+        return f"its run {run.state}" if run.state == RunState.SUCCEEDED else f"its run was {run.state}"
+    if isinstance(subject, Node):
+        if subject.generation != run.generation:
+            return f"the node has moved on since: it is {subject.status}"
+        if NodeStatus(subject.status) not in (NodeStatus.FAILED, NodeStatus.UNAVAILABLE):
+            return f"the node is {subject.status}"
+    elif MachineState(subject.state) is not MachineState.FAILED:
+        return f"the machine is {subject.state}"
+    if kind not in only:
+        return f"its run is {kind}, which is not asked for"
+    return None
+
+
+async def _again(
+    session: AsyncSession,
+    wanted: Sequence[tuple[Run, Node | Machine]],
+    begin: RetryFrom,
+    actor: str,
+) -> list[NewRun]:
+    stopped = await _stopped_at(session, [run for run, _ in wanted])
+    runs = []
+    for run, subject in wanted:
+        first = stopped[run.id] if begin is RetryFrom.STOPPED else 0
+        if isinstance(subject, Node):
+            _wake_node(subject, actor)
+            generation = subject.generation
+        else:
+            generation = 1
+            _wake_machine(subject, run.action, actor)
+        runs.append(
+            NewRun(
+                name=run.name,
+                generation=generation,
+                node_id=run.node_id,
+                machine_id=run.machine_id,
+                retry_of=run.id,
+                plan_digest=run.plan_digest,
+                first_step=first,
+            )
+        )
+    return runs
+
+
+def _wake_node(node: Node, actor: str) -> None:
+    node.generation += 1
+    move_node(node, NodeStatus.ACQUIRING, f"waiting to be tried again, as asked for by {actor}")
+
+
+def _wake_machine(machine: Machine, action: str, actor: str) -> None:
+    state = MachineState.JOINING if action == "join" else MachineState.CLEANING
+    move_machine(machine, state, f"waiting to be tried again, as asked for by {actor}")
+
+
+async def _stopped_at(session: AsyncSession, runs: Sequence[Run]) -> dict[uuid.UUID, int]:
+    """The position of the first step that each run has still to do.
+
+    Steps run in their order, so the last one that began decides: it is done when its last attempt succeeded.
+    """
+    stopped = {run.id: run.first_step for run in runs}
+    last = await session.execute(
+        select(StepRun.run_id, StepRun.position, StepRun.state)
+        .where(one_of(StepRun.run_id, list(stopped)))
+        .order_by(StepRun.run_id, StepRun.position.desc(), StepRun.attempt.desc())
+        .distinct(StepRun.run_id)
+    )
+    for run_id, position, state in last:
+        stopped[run_id] = position + 1 if state == RunState.SUCCEEDED else position
+    return stopped
