@@ -20,6 +20,11 @@ class FailureClass(StrEnum):
     VALIDATION = "validation"
     HEALTH = "health"
     NO_SPACE = "no-space"
+    NVML_ABSENT = "nvml-absent"
+    NVML_FUNCTION = "nvml-function"
+    GPU_LOST = "gpu-lost"
+    NVML_HUNG = "nvml-hung"
+    NVML = "nvml"
     TIMEOUT = "timeout"
     EXIT = "exit"
     SIGNAL = "signal"
@@ -54,6 +59,24 @@ POLICIES: dict[FailureClass, FailurePolicy] = {
     FailureClass.VALIDATION: _P(retried=False, action="Correct the request or the profile."),
     FailureClass.HEALTH: _P(retried=False, action="Have the machine looked at before it is used."),
     FailureClass.NO_SPACE: _P(retried=False, action="Free disk space on the machine."),
+    FailureClass.NVML_ABSENT: _P(
+        retried=False, action="Install the NVIDIA driver, which brings libnvidia-ml.so.1, on the machine."
+    ),
+    FailureClass.NVML_FUNCTION: _P(
+        retried=False, action="Install a newer NVIDIA driver; the machine's lacks a function that is needed."
+    ),
+    FailureClass.GPU_LOST: _P(
+        retried=False,
+        action="Look for Xid errors in the kernel's log and power cycle the machine; a GPU lost again is "
+        "broken or badly seated.",
+    ),
+    FailureClass.NVML_HUNG: _P(
+        retried=False,
+        action="Look at the kernel's log and reboot the machine; its NVIDIA driver does not answer.",
+    ),
+    FailureClass.NVML: _P(
+        retried=False, action="Run nvidia-smi on the machine, which says more about what its driver refuses."
+    ),
     FailureClass.TIMEOUT: _P(
         retried=False, action="Read the step's log; raise timeoutSeconds if it only needs longer."
     ),
@@ -100,7 +123,8 @@ class FailureCard(BaseModel):
         """One line for people, e.g. `exit: step tune: exited 3: no such file. Read the step's log ...`."""
         where = f"step {self.step}: " if self.step else ""
         last = next((line.strip() for line in reversed(self.stderr_tail.splitlines()) if line.strip()), "")
-        tail = f" ({last[:200]})" if last else ""
+        # Where the message was taken from that very line, once is enough.
+        tail = f" ({last[:200]})" if last and self.message not in last else ""
         return f"{self.failure_class}: {where}{self.message}{tail}. {self.action}"
 
 
