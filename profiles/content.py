@@ -7,14 +7,16 @@ from pydantic_core import PydanticCustomError
 
 from profiles.kinds.base import Disruption, OnFailure, Phase, Retry, Strict, described, expects
 from profiles.kinds.command import CommandStep
+from profiles.kinds.nvml_facts import NvmlFactsStep
+from profiles.kinds.reboot import RebootStep
 from profiles.kinds.script import ScriptStep
 
 __all__ = ["MAX_STEPS", "STEP_KINDS", "Disruption", "OnFailure", "Phase", "ProfileContent", "Retry", "Step"]
 
 MAX_STEPS = 200
 
-Step = Annotated[CommandStep | ScriptStep, Field(discriminator="uses")]
-STEP_KINDS = {"command": CommandStep, "script": ScriptStep}
+Step = Annotated[CommandStep | ScriptStep | RebootStep | NvmlFactsStep, Field(discriminator="uses")]
+STEP_KINDS = {"command": CommandStep, "script": ScriptStep, "nvml.facts": NvmlFactsStep}
 
 
 def _counted(value: object) -> object:
