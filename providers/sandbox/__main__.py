@@ -9,6 +9,7 @@ from pathlib import Path
 
 from providers.base import ProviderError
 from providers.sandbox.checks import missing
+from providers.sandbox.gpus.machine_gpus import MODEL
 from providers.sandbox.machine import SandboxMachine
 from providers.sandbox.site import SandboxSite
 from providers.sandbox.waiting import wait_for_banner
@@ -45,6 +46,12 @@ def _parser() -> argparse.ArgumentParser:
 
     up = add("up", _up, "create missing machines, switch all on, wait until each answers SSH")
     up.add_argument("--machines", type=int, required=True, metavar="N")
+    up.add_argument(
+        "--gpus",
+        type=int,
+        metavar="N",
+        help="simulated GPUs each; as the machines have that there are, else 0",
+    )
     up.add_argument("--names-from", default="local", metavar="PREFIX", help="names are PREFIX-1 to PREFIX-N")
     add("down", _down, "switch all off, remove bridge and cgroups; the disks stay")
     add("list", _list, "list the machines")
@@ -58,14 +65,24 @@ def _parser() -> argparse.ArgumentParser:
 
 def _up(site: SandboxSite, options: argparse.Namespace) -> object:
     site.open()
-    known = {machine.name for machine in site.machines()}
+    known = {machine.name: machine.gpus for machine in site.machines()}
+    gpus = _gpus(site, set(known.values()), options.gpus)
     wanted = [f"{options.names_from}-{number}" for number in range(1, options.machines + 1)]
     for name in wanted:
         if name not in known:
-            site.create(name)
+            site.create(name, gpus)
     with ThreadPoolExecutor(_WORKERS) as pool:
         list(pool.map(lambda machine: _start(site, machine), site.machines()))
     return _list(site, options)
+
+
+def _gpus(site: SandboxSite, present: set[int], asked: int | None) -> int:
+    """All machines of a site have as many; a machine never gets others, as no machine does by itself."""
+    wrong = present - {asked}
+    if asked is not None and wrong:
+        text = f"its machines have {', '.join(map(str, sorted(wrong)))} GPUs each, not {asked}"
+        raise ProviderError(f"sandbox site {site.directory}", f"{text}: use another folder, or destroy them")
+    return max(present, default=0) if asked is None else asked
 
 
 def _start(site: SandboxSite, machine: SandboxMachine) -> None:
@@ -119,6 +136,8 @@ def _record(site: SandboxSite, machine: SandboxMachine) -> dict[str, object]:
         "address": machine.address,
         "port": machine.port,
         "user": machine.user,
+        "gpus": machine.gpus,
+        "gpuModel": MODEL.word if machine.gpus else None,
         "hostKey": machine.host_key,
         "keyFile": str(machine.key_file),
         "bootId": machine.boot_id,

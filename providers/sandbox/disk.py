@@ -68,6 +68,15 @@ def seed(upper: Path, name: str, address: str, authorized_key: str) -> str:
     return " ".join(Path(f"{key}.pub").read_text().split()[:2])
 
 
+def put(upper: Path, path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write a file on a disk that was just seeded, in folders as the host has them."""
+    _folder(upper, path.parent)
+    place = upper / path.relative_to("/")
+    place.unlink(missing_ok=True)
+    place.write_bytes(content)
+    place.chmod(mode)
+
+
 def check_path(directory: Path) -> None:
     """Refuse, with a CommandError, a site's directory that could not be named in overlay's mount options."""
     if any(character in str(directory) for character in ",:\\\n"):
@@ -137,11 +146,7 @@ def _folder(upper: Path, path: Path) -> None:
 
 
 def _write(upper: Path, path: str, text: str, mode: int = 0o644) -> None:
-    _folder(upper, Path(path).parent)
-    place = upper / path.lstrip("/")
-    place.unlink(missing_ok=True)
-    place.write_text(text)
-    place.chmod(mode)
+    put(upper, Path(path), text.encode(), mode)
 
 
 def _without_passwords(path: Path) -> str:

@@ -70,6 +70,12 @@ class SiteLayout:
             raise ProviderError(f"sandbox://{name}", f"there is no such machine in {self.directory}")
         return self.machines / name
 
+    def gpus(self, name: str) -> int:
+        """Return how many simulated GPUs a machine was made with."""
+        number = read_json(self.machines / name / "machine.json").get("gpus", 0)
+        assert isinstance(number, int)
+        return number
+
     def subnet(self) -> IPv4Network:
         """Return the site's address range."""
         return IPv4Network(str(self._record()["subnet"]))

@@ -15,6 +15,8 @@ class SandboxMachine:
     boot_id: str | None
     port: int = 22
     user: str = "root"
+    #: How many simulated GPUs its disk has.
+    gpus: int = 0
 
     @property
     def bmc(self) -> str:

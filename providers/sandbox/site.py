@@ -9,11 +9,13 @@ from pathlib import Path
 
 from providers.base import PowerState, ProviderError
 from providers.sandbox import cgroups, disk, features, network
+from providers.sandbox.gpus import library
+from providers.sandbox.gpus.machine_gpus import CONFIGURATION, MOST, configuration
 from providers.sandbox.host import CommandError, locked
 from providers.sandbox.layout import NAME_PATTERN, SiteLayout, is_name
 from providers.sandbox.machine import SandboxMachine
 from providers.sandbox.power import PowerSwitch
-from providers.sandbox.records import write_json
+from providers.sandbox.records import read_json, write_json
 
 #: Colon-separated absolute paths that machines must not see, beside the site and the home directories.
 MASK_VARIABLE = "BRINGUP_SANDBOX_MASK"
@@ -80,12 +82,19 @@ class SandboxSite:
                 host_key=(folder / "host_key.pub").read_text().strip(),
                 key_file=self._layout.client_key,
                 boot_id=boot_id.read_text().strip() if boot_id.exists() else None,
+                gpus=self._layout.gpus(name),
             )
 
-    def create(self, name: str) -> SandboxMachine:
-        """Make a new machine, switched off. The site must have been opened once."""
+    def create(self, name: str, gpus: int = 0) -> SandboxMachine:
+        """Make a new machine, switched off. The site must have been opened once.
+
+        With ``gpus`` it answers as one with that many: a simulated driver's library is part of its disk, now
+        and after each reimage.
+        """
         if not is_name(name):
             raise ProviderError(f"sandbox://{name}", f"a machine's name must match {NAME_PATTERN.pattern}")
+        if not 0 <= gpus <= MOST:
+            raise ProviderError(f"sandbox://{name}", f"a machine has 0 to {MOST} GPUs, not {gpus}")
         with self._errors(name), locked(self._layout.lock):
             if name in self._layout.names():
                 raise CommandError("a machine of that name exists already")
@@ -94,7 +103,7 @@ class SandboxSite:
             draft = self._layout.machines / f"{name}.new"
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(mode=0o700)
-            write_json(draft / "machine.json", {"name": name, "number": number})
+            write_json(draft / "machine.json", {"name": name, "number": number, "gpus": gpus})
             self._write_disk(draft, name, str(self._layout.subnet()[number]))
             draft.rename(self._layout.machines / name)
         return self.machine(name)
@@ -183,7 +192,15 @@ class SandboxSite:
         (folder / "root").mkdir(exist_ok=True)
         key = self._layout.client_key.with_suffix(".pub").read_text().strip()
         host_key = disk.seed(folder / "up", name, address, key)
+        gpus = read_json(folder / "machine.json").get("gpus", 0)
+        if isinstance(gpus, int) and gpus > 0:
+            self._write_gpus(folder / "up", name, gpus)
         (folder / "host_key.pub").write_text(f"{host_key}\n")
+
+    def _write_gpus(self, upper: Path, name: str, gpus: int) -> None:
+        built = library.build(self.directory / "gpus")
+        disk.put(upper, library.folder() / library.NAME, built.read_bytes())
+        disk.put(upper, Path(CONFIGURATION), configuration(str(self.directory), name, gpus).encode())
 
     def _switch(self, name: str) -> PowerSwitch:
         layout = self._layout
