@@ -112,6 +112,16 @@ class Supervisor:
         self._call(("facts",), b"", text.extend, _ignore, deadline_s=_SLACK_S)
         return replies.machine_facts(bytes(text), self._endpoint)
 
+    def output(self, key: str) -> bytes:
+        """What the step wrote to the file that its BRINGUP_OUTPUT names: at most 64 KiB.
+
+        Raises SupervisorError of class validation when it is more.
+        """
+        validate_key(key)
+        data = bytearray()
+        self._call(("output", key), b"", data.extend, _ignore, deadline_s=_SLACK_S)
+        return bytes(data)
+
     def purge(self) -> None:
         """Remove the records and output of every step that has ended. The token stays."""
         self._ask("purge", deadline_s=_SLACK_S)

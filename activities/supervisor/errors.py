@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-SupervisorFailureClass = Literal["superseded", "no-space", "privilege", "lost-machine", "internal"]
+SupervisorFailureClass = Literal[
+    "superseded", "no-space", "privilege", "lost-machine", "validation", "internal"
+]
 
 
 class SupervisorError(Exception):

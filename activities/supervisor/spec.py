@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-Outcome = Literal["changed", "no-change", "ran", "verify-failed"]
+Outcome = Literal["changed", "no-change", "skipped", "verify-failed"]
 Containment = Literal["cgroup", "perl", "python3", "none"]
 
 _KEY = re.compile(r"[A-Za-z0-9.-]{1,100}")
@@ -25,7 +25,9 @@ class StepSpec:
     attaches to the first. `token` is the claim token of the run. `timeout_s` bounds check, body and second
     check together and is kept by the machine itself. `interpreter` is a path with at most one argument, as in
     a `#!` line; None takes the body's own `#!` line, else /bin/sh. A check is run by its own `#!` line, else
-    /bin/sh; status 0 says that all is as it should be. Raises ValueError for what cannot be carried.
+    /bin/sh; status 0 says that all is as it should be, and, before the body, 77 that the step does not apply
+    to this machine. The body may leave up to 64 KiB in the file that its BRINGUP_OUTPUT names. Raises
+    ValueError for what cannot be carried.
     """
 
     key: str
@@ -113,18 +115,22 @@ class StepOutcome:
 
     `exit_status` is set for EXITED only. `signal` is set when it is 128 + a signal's number, as a shell
     reports a killed body; a body that ends with such a status itself, as shells do whose own child was
-    killed, looks the same. `outcome` is verify-failed when the body ended with 0 and the check failed after
-    it. `started_at` and `ended_at` are seconds since the epoch by the machine's clock as it stood when the
-    supervisor first ran in that boot, so their difference is exact. `clean` is proof that no process of the
-    step is left, for TIMED_OUT, CANCELED and REBOOTED.
+    killed, looks the same. `outcome` is set when the body ended with 0 or was not needed: verify-failed when
+    the check failed after it, changed when there is no check to say otherwise. `output_size` is of what the
+    body left in its BRINGUP_OUTPUT file, in bytes. `rebooted`: the machine has rebooted since the step began,
+    be it before or after its end. `started_at` and `ended_at` are seconds since the epoch by the machine's
+    clock as it stood when the supervisor first ran in that boot, so their difference is exact. `clean` is
+    proof that no process of the step is left, for TIMED_OUT, CANCELED and REBOOTED.
     """
 
     state: StepState
     exit_status: int | None
     signal: int | None
-    outcome: Outcome
+    outcome: Outcome | None
     stdout_size: int
     stderr_size: int
+    output_size: int
+    rebooted: bool
     started_at: float | None
     ended_at: float | None
     clean: bool

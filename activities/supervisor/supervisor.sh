@@ -4,7 +4,8 @@
 #   supervisor.sh CGROUP NONCE VERB ARGS...     started by the client with `env -i` and a fixed PATH
 #
 # Under BASE (two folders above this file):  token  highest claim token seen;  way  how processes of a step are
-# found on this boot;  runs/KEY_st  the step's story, its last line the state;  KEY_out, KEY_err  its output;
+# found on this boot;  runs/KEY_st  the step's story, its last line the state;  KEY_out, KEY_err  what it said;
+# KEY_output  what it wrote to BRINGUP_OUTPUT;
 # KEY_lock  claim, liveness and end in one: its runner holds it, the kernel frees it however the runner dies.
 # Every answer is a line "#bringup NONCE WORDS" on standard error, preceded by a newline of its own; the exit
 # status says nothing. Nothing secret is ever on a command line.
@@ -172,9 +173,10 @@ record() { # STATE EXIT SIGNAL OUTCOME CLEAN
 
 # ---- the runner: a process of its own that outlives the connection ---------------------------------------
 
-phase() { # STDOUT STDERR COMMAND...: one part of the step, in its group and a session of its own. Sets rc, signal.
-  out=$1 err=$2
-  shift 2
+phase() { # STDOUT STDERR OUTPUT COMMAND...: one part of the step, in its group and a session of its own.
+  # OUTPUT is where it may leave named outputs, or empty. Sets rc, signal.
+  out=$1 err=$2 output=$3
+  shift 3
   (
     trap - HUP INT TERM PIPE QUIT
     exec 9>&- >> "$out" 2>> "$err"
@@ -194,6 +196,7 @@ phase() { # STDOUT STDERR COMMAND...: one part of the step, in its group and a s
     cd "$HOME" || cd /
     . "$IN.env"
     unset OLDPWD
+    [ -z "$output" ] || export BRINGUP_OUTPUT="$output"
     # A shell's background child ignores INT and QUIT, and no shell can take that back.
     [ $reset = - ] || set -- /usr/bin/env "$reset" "$@"
     exec /usr/bin/setsid "$@"
@@ -233,6 +236,10 @@ watchdog() { # ends with the runner, whose lock it waits for, or at the step's t
   end_step "$GRACE"
 }
 
+check() { # the step's check; sets rc
+  phase "${K}_chk" "${K}_chk" '' "$CHECKER" ${CHECKER_ARG:+"$CHECKER_ARG"} "$IN.check"
+}
+
 complain() {
   echo "bringup: the step ended with status 0, but its check still fails with status $rc; the check's output:"
   cat "${K}_chk"
@@ -249,13 +256,14 @@ runner() {
   watchdog &
   dog=$!
   if [ "$LEN_CHECK" != - ]; then
-    phase "${K}_chk" "${K}_chk" "$CHECKER" ${CHECKER_ARG:+"$CHECKER_ARG"} "$IN.check"
-    [ $rc != 0 ] || finish exited 0 - no-change -
+    check
+    case $rc in 0) finish exited 0 - no-change - ;; 77) finish exited 0 - skipped - ;; esac
   fi
-  phase "${K}_out" "${K}_err" "$INTERPRETER" ${INTERPRETER_ARG:+"$INTERPRETER_ARG"} "$IN.body"
-  [ $rc = 0 ] && [ "$LEN_CHECK" != - ] || finish exited $rc $signal ran -
+  phase "${K}_out" "${K}_err" "${K}_output" "$INTERPRETER" ${INTERPRETER_ARG:+"$INTERPRETER_ARG"} "$IN.body"
+  [ $rc = 0 ] || finish exited $rc $signal - -
+  [ "$LEN_CHECK" != - ] || finish exited 0 - changed -
   true > "${K}_chk"
-  phase "${K}_chk" "${K}_chk" "$CHECKER" ${CHECKER_ARG:+"$CHECKER_ARG"} "$IN.check"
+  check
   [ $rc != 0 ] || finish exited 0 - changed -
   complain >> "${K}_err"
   finish exited 0 - verify-failed -
@@ -368,6 +376,7 @@ run() {
   arguments "$@"
   admit
   for file in "${K}_out" "${K}_err" "${K}_lock"; do writable "$file"; done
+  [ -e "${K}_output" ] || writable "${K}_output" # else a pipe that the step put there would hold this up
   received=0
   state
   if [ "$s" = none ]; then
@@ -390,8 +399,26 @@ run() {
   read -r _ out_at < /proc/self/fdinfo/3
   read -r _ err_at < /proc/self/fdinfo/4
   [ "$s" != lost ] || { alive || s_clean=$proven; }
-  say "end state=$s exit=$s_exit signal=$s_signal outcome=$s_outcome clean=$s_clean" \
-    "out=$out_at err=$err_at begin=$s_begin end=$s_end btime=$s_btime"
+  case $s_boot in - | "$boot") rebooted=0 ;; *) rebooted=1 ;; esac
+  output_size
+  say "end state=$s exit=$s_exit signal=$s_signal outcome=$s_outcome clean=$s_clean rebooted=$rebooted" \
+    "out=$out_at err=$err_at output=$size begin=$s_begin end=$s_end btime=$s_btime"
+}
+
+# ---- what a step leaves for others ---------------------------------------------------------------------
+
+output_size() { # sets size; what the step put in the file's place counts only when it is a file
+  size=0
+  [ ! -f "${K}_output" ] || [ ! -s "${K}_output" ] || size=$(wc -c < "${K}_output")
+}
+
+output() {
+  [ -s "${K}_st" ] || fail internal "nothing is known of step $KEY"
+  output_size
+  [ "$size" -le 65536 ] || fail validation "the step wrote $size bytes to BRINGUP_OUTPUT; at most 65536"
+  printf '\n#bringup %s begin\n' "$NONCE"
+  [ "$size" = 0 ] || head -c "$size" "${K}_output"
+  say 'end'
 }
 
 # ---- cancel, tokens, clean-up --------------------------------------------------------------------------
@@ -517,6 +544,10 @@ case $VERB in
     TOKEN=$1 GRACE=$2
     way
     ( raise ) && say 'end'
+    ;;
+  output)
+    KEY=$1 K=$RUNS/$1
+    output
     ;;
   purge)
     way

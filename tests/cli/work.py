@@ -63,4 +63,4 @@ async def print_in_step(
         for stream, data in ((STDOUT, stdout), (STDERR, stderr)):
             if data:
                 await append_log(session, record, stream, 0, data)
-        await end_step(session, record.id, StepEnd(RunState.SUCCEEDED, outcome="ran", exit_status=0))
+        await end_step(session, record.id, StepEnd(RunState.SUCCEEDED, outcome="changed", exit_status=0))

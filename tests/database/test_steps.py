@@ -134,7 +134,7 @@ async def test_the_tail_of_an_empty_stream_is_empty(world: World) -> None:
 async def test_the_first_record_of_a_steps_end_stands(world: World) -> None:
     step = await step_of(world)
     ends = [
-        StepEnd(state=RunState.SUCCEEDED, outcome="ran", exit_status=0),
+        StepEnd(state=RunState.SUCCEEDED, outcome="changed", exit_status=0),
         StepEnd(
             state=RunState.FAILED,
             exit_status=1,
@@ -148,6 +148,6 @@ async def test_the_first_record_of_a_steps_end_stands(world: World) -> None:
             await end_step(session, step.id, end)
         row = await world.one(select(StepRun).where(StepRun.id == step.id))
         seen.append((row.state, row.outcome, row.exit_status, row.signal, row.card, row.ended_at))
-    assert seen[0][:5] == (RunState.SUCCEEDED, "ran", 0, None, None)
+    assert seen[0][:5] == (RunState.SUCCEEDED, "changed", 0, None, None)
     assert seen[0][5] is not None
     assert seen[1] == seen[0]

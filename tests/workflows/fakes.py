@@ -17,6 +17,7 @@ from activities.signatures import (
     Claimed,
     CustodyTask,
     DisplaceRequest,
+    HoldRequest,
     MachineTask,
     OperationEnd,
     OperationOutline,
@@ -31,6 +32,7 @@ from activities.signatures import (
 )
 from domain.failures import FailureClass, failure_card
 from domain.states import RunState, combined_state
+from profiles.kinds.base import OnFailure
 
 
 def step(position: int, name: str, **changes: Any) -> StepHeader:
@@ -44,7 +46,7 @@ def step(position: int, name: str, **changes: Any) -> StepHeader:
         "attempts": 1,
         "backoff_seconds": 5,
         "has_check": False,
-        "keep_going": False,
+        "on_failure": OnFailure.FAIL,
     }
     return StepHeader(**values | changes)
 
@@ -63,6 +65,7 @@ class World:
     kind: str = "node"
     steps: list[StepHeader] = field(default_factory=lambda: [step(0, "one"), step(1, "two")])
     trouble: dict[str, Callable[[int], Exception | None]] = field(default_factory=dict)
+    first_step: int = 0
     unreadable_plan: bool = False
     block: dict[str, asyncio.Event] = field(default_factory=dict)
     operation_id: uuid.UUID = field(default_factory=uuid.uuid4)
@@ -70,6 +73,7 @@ class World:
     order: list[str] = field(default_factory=list)
     ends: dict[str, RunState] = field(default_factory=dict)
     cards: dict[str, str] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
     at_work: set[str] = field(default_factory=set)
     most_at_work: int = 0
 
@@ -165,6 +169,12 @@ class Fakes:
         await self.world.happen(f"end {self.world.name_of(end.run_id)}")
         self.world.ended(end.run_id, end.state, end.card.text() if end.card else "")
 
+    @activity.defn(name="hold_run")
+    async def hold_run(self, request: HoldRequest) -> None:
+        name = self.world.name_of(request.run_id)
+        self.world.held[name] = request.number
+        await self.world.happen(f"hold {name} {request.number}")
+
     @activity.defn(name="end_operation")
     async def end_operation(self, ref: OperationRef) -> OperationEnd:
         await self.world.happen("end_operation")
@@ -189,13 +199,19 @@ class Fakes:
         await self.world.happen("make_plan")
         if self.world.unreadable_plan:
             return StepReport(outcome="not a plan")
-        return PlanOutline(digest="sha256:0", steps=self.world.steps)
+        return PlanOutline(
+            digest="sha256:0", total=len(self.world.steps), steps=self.world.steps[self.world.first_step :]
+        )
 
     @activity.defn(name="run_step")
     async def run_step(self, task: StepTask) -> StepReport:
         name = self.world.name_of(task.run_id)
         await self.world.happen(f"step {name} {task.position}.{task.attempt}")
-        return StepReport(outcome="ran")
+        return StepReport(outcome="changed")
+
+    @activity.defn(name="confirm_cancel")
+    async def confirm_cancel(self, task: MachineTask) -> None:
+        await self.world.happen(f"confirm {self.world.name_of(task.run_id)}")
 
     @activity.defn(name="finish_node")
     async def finish_node(self, task: MachineTask) -> None:
@@ -217,12 +233,14 @@ NAMES = [
     "displace",
     "claim_machine",
     "end_run",
+    "hold_run",
     "end_operation",
     "hand_over_machine",
     "end_machine_run",
     "await_ssh",
     "make_plan",
     "run_step",
+    "confirm_cancel",
     "finish_node",
     "reset_machine",
     "verify_machine",
