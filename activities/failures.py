@@ -31,6 +31,8 @@ DATABASE_RETRY_SECONDS = 1.0
 
 # Passing by nature: Temporal tries the activity again, as its row in the options table says.
 _RETRIED = frozenset({FailureClass.CONNECT, FailureClass.LOST_MACHINE, FailureClass.PROVIDER})
+# Of these a person wants to know how often; a step's activity is tried again for reasons of its own.
+_COUNTED = frozenset({FailureClass.CONNECT, FailureClass.PROVIDER})
 
 
 def card(failure_class: FailureClass, message: str, *, machine: str | None = None) -> FailureCard:
@@ -38,7 +40,7 @@ def card(failure_class: FailureClass, message: str, *, machine: str | None = Non
     info = activity.info()
     now = datetime.now(UTC)
     first = info.scheduled_time
-    if failure_class in _RETRIED and info.attempt > 1:
+    if failure_class in _COUNTED and info.attempt > 1:
         message = f"{message} (tried {info.attempt} times over {(now - first).total_seconds():.0f} s)"
     return failure_card(failure_class, message, seen=first, machine=machine, workflow_id=info.workflow_id)
 

@@ -19,7 +19,7 @@ from activities.supervisor.spec import MachineFacts
 from activities.targets import ClaimedMachine, claimed_machine
 from activities.threads import Threads
 from database.machine_runs import node_ready, note_contact, pin_host_key
-from database.steps import store_plan
+from database.steps import plan_of_run, store_plan
 from database.tables import Node, ProfileContentRow
 from database.unit_of_work import Database
 from domain.failures import FailureClass
@@ -61,7 +61,8 @@ class Machines(MachineActivities):
         held = await self._held(task)
         async with classified(held.label):
             facts, host_key = await self._facts(held)
-            return outline(await patiently(lambda: self._store_plan(held, facts, host_key)))
+            plan = await patiently(lambda: self._store_plan(held, facts, host_key))
+            return outline(plan, held.run.first_step)
 
     @activity.defn(name="finish_node")
     async def finish_node(self, task: MachineTask) -> None:
@@ -107,23 +108,12 @@ class Machines(MachineActivities):
             return await patiently(read)
 
     async def _store_plan(self, held: ClaimedMachine, facts: MachineFacts, host_key: str) -> Plan:
-        phase = Phase(held.run.action)
         async with self._database.begin() as session:
             await _note(held, facts, host_key, session)
-            name, ref, digest, content = (
-                await session.execute(
-                    select(Node.name, Node.profile_ref, Node.profile_digest, ProfileContentRow.content)
-                    .join(ProfileContentRow, ProfileContentRow.digest == Node.profile_digest)
-                    .where(Node.id == held.run.node_id)
-                )
-            ).one()
-            plan = compile_plan(
-                from_canonical(content),
-                profile=ref,
-                content_digest=digest,
-                phase=phase,
-                hostname=name if phase is Phase.CREATE else None,
-            )
+            if held.run.plan_digest is not None:
+                # Frozen: by an earlier try of this activity, or by the run that this one retries.
+                return Plan.from_canonical(await plan_of_run(session, held.run.id))
+            plan = await _compiled(session, held)
             await store_plan(session, held.run.id, plan.digest(), plan.canonical())
         return plan
 
@@ -173,10 +163,30 @@ class Machines(MachineActivities):
         return await self._threads.run(in_thread)
 
 
-def outline(plan: Plan) -> PlanOutline:
-    """What of a plan goes through Temporal: headers, no bodies."""
+async def _compiled(session: AsyncSession, held: ClaimedMachine) -> Plan:
+    """The plan of a node's run, from the profile version that was frozen when it was asked for."""
+    phase = Phase(held.run.action)
+    name, ref, digest, content = (
+        await session.execute(
+            select(Node.name, Node.profile_ref, Node.profile_digest, ProfileContentRow.content)
+            .join(ProfileContentRow, ProfileContentRow.digest == Node.profile_digest)
+            .where(Node.id == held.run.node_id)
+        )
+    ).one()
+    return compile_plan(
+        from_canonical(content),
+        profile=ref,
+        content_digest=digest,
+        phase=phase,
+        hostname=name if phase is Phase.CREATE else None,
+    )
+
+
+def outline(plan: Plan, first_step: int) -> PlanOutline:
+    """What of a plan goes through Temporal: headers of the steps from `first_step` on, no bodies."""
     return PlanOutline(
         digest=plan.digest(),
+        total=len(plan.steps),
         steps=[
             StepHeader(
                 position=step.position,
@@ -187,9 +197,9 @@ def outline(plan: Plan) -> PlanOutline:
                 attempts=step.attempts,
                 backoff_seconds=step.backoff_seconds,
                 has_check=step.check is not None,
-                keep_going=step.on_failure == "continue",
+                on_failure=step.on_failure,
             )
-            for step in plan.steps
+            for step in plan.steps[first_step:]
         ],
     )
 

@@ -13,6 +13,7 @@ from activities.signatures import (
     Claimed,
     CustodyTask,
     DisplaceRequest,
+    HoldRequest,
     OperationEnd,
     OperationOutline,
     OperationRef,
@@ -21,8 +22,9 @@ from activities.signatures import (
     RunHeader,
     RunRef,
 )
-from database import operations, runs
+from database import operations, run_ends, runs
 from database.custody import hand_over_node
+from database.holding import hold_run
 from database.machine_runs import machine_ready
 from database.operations import BATCH_SIZE
 from database.unit_of_work import Database
@@ -103,7 +105,12 @@ class Records(RecordActivities):
     @activity.defn(name="end_run")
     async def end_run(self, end: RunEnd) -> None:
         async with classified(), self._database.begin() as session:
-            await runs.end_run(session, end.run_id, end.state, end.card)
+            await run_ends.end_run(session, end.run_id, end.state, end.card)
+
+    @activity.defn(name="hold_run")
+    async def hold_run(self, request: HoldRequest) -> None:
+        async with classified(), self._database.begin() as session:
+            await hold_run(session, request.run_id, request.number, request.card)
 
     @activity.defn(name="end_operation")
     async def end_operation(self, ref: OperationRef) -> OperationEnd:

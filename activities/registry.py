@@ -9,7 +9,8 @@ from activities.machines import Machines
 from activities.records import Records
 from activities.secrets import FileSecrets
 from activities.ssh.pool import ConnectionPool
-from activities.steps import Steps
+from activities.steps.activity import Steps
+from activities.steps.slots import Slots
 from activities.threads import Threads
 from database.unit_of_work import Database
 from providers.base import Provider
@@ -24,17 +25,19 @@ def activities(
     threads: Threads,
     providers: Mapping[str, Provider],
     reach_tries: int,
+    slots: int,
 ) -> list[Callable[..., Any]]:
     """The bound methods that a worker registers."""
     records = Records(database, client, reach_tries=reach_tries)
     machines = Machines(database, pool, secrets, threads, providers)
-    steps = Steps(database, pool, secrets, threads)
+    steps = Steps(database, pool, secrets, threads, Slots(slots))
     return [
         records.open_operation,
         records.load_batch,
         records.displace,
         records.claim_machine,
         records.end_run,
+        records.hold_run,
         records.end_operation,
         records.hand_over_machine,
         records.end_machine_run,
@@ -44,4 +47,5 @@ def activities(
         machines.reset_machine,
         machines.verify_machine,
         steps.run_step,
+        steps.confirm_cancel,
     ]

@@ -12,6 +12,7 @@ from temporalio import activity
 
 from domain.failures import FailureCard
 from domain.states import RunState
+from profiles.kinds.base import OnFailure
 
 
 class Message(BaseModel):
@@ -113,11 +114,14 @@ class StepHeader(Message):
     attempts: int
     backoff_seconds: int
     has_check: bool
-    keep_going: bool
+    on_failure: OnFailure
 
 
 class PlanOutline(Message):
+    """The steps still to be done, out of `total`: a retry goes on where the run before it stopped."""
+
     digest: str
+    total: int
     steps: list[StepHeader] = Field(max_length=500)
 
 
@@ -133,6 +137,21 @@ class StepTask(Message):
 
 class StepReport(Message):
     outcome: str
+
+
+class HoldRequest(Message):
+    """A run waits for a person, for the `number`th time."""
+
+    run_id: UUID
+    number: int
+    card: FailureCard
+
+
+class HoldRef(Message):
+    """Which hold of which run a decision is about."""
+
+    run_id: UUID
+    number: int
 
 
 class CustodyTask(Message):
@@ -160,6 +179,9 @@ class RecordActivities(Protocol):
 
     @activity.defn(name="end_run")
     async def end_run(self, end: RunEnd) -> None: ...
+
+    @activity.defn(name="hold_run")
+    async def hold_run(self, request: HoldRequest) -> None: ...
 
     @activity.defn(name="end_operation")
     async def end_operation(self, ref: OperationRef) -> OperationEnd: ...
@@ -195,3 +217,6 @@ class StepActivities(Protocol):
 
     @activity.defn(name="run_step")
     async def run_step(self, task: StepTask) -> StepReport: ...
+
+    @activity.defn(name="confirm_cancel")
+    async def confirm_cancel(self, task: MachineTask) -> None: ...

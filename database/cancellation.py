@@ -3,11 +3,10 @@
 Locks: operation, then nodes by id, then runs.
 """
 
-import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import func, select, text, update
+from sqlalchemy import select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.events import record_event
@@ -16,7 +15,7 @@ from database.matching import one_of
 from database.operations import OUTBOX_CHANNEL
 from database.refusals import Detail, invalid, invalid_state
 from database.run_ends import end_node_run, end_run
-from database.tables import Node, Operation, Outbox, Run
+from database.tables import Node, Operation, Outbox, Run, StepRun
 from domain.failures import FailureCard, FailureClass, failure_card
 from domain.states import FINAL_RUN_STATES, RunState
 
@@ -121,16 +120,18 @@ def _unstarted_card(run: Run, actor: str, now: datetime) -> FailureCard:
     )
 
 
-async def note_unconfirmed(session: AsyncSession, run_id: uuid.UUID) -> None:
-    """The machine cannot be asked whether the cancelled step has ended; said once, on run and operation."""
-    operation_id = await session.scalar(select(Run.operation_id).where(Run.id == run_id))
+async def note_unconfirmed(session: AsyncSession, step: StepRun) -> None:
+    """The machine cannot say whether the cancelled step has ended: said of step, run and operation."""
+    unconfirmed = {"state": RunState.CANCEL_UNCONFIRMED}
+    operation_id = await session.scalar(select(Run.operation_id).where(Run.id == step.run_id))
     await session.execute(
         update(Operation)
         .where(Operation.id == operation_id, Operation.state == RunState.CANCELING)
-        .values(state=RunState.CANCEL_UNCONFIRMED)
+        .values(unconfirmed)
     )
     await session.execute(
-        update(Run)
-        .where(Run.id == run_id, Run.ended_at.is_(None))
-        .values(state=RunState.CANCEL_UNCONFIRMED, started_at=func.coalesce(Run.started_at, func.now()))
+        update(Run).where(Run.id == step.run_id, Run.ended_at.is_(None)).values(unconfirmed)
+    )
+    await session.execute(
+        update(StepRun).where(StepRun.id == step.id, StepRun.ended_at.is_(None)).values(unconfirmed)
     )

@@ -4,19 +4,30 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from database.operations import WAITING_FOR_ENGINE
 from database.tables import Cluster, Operation, Outbox
 
 
 async def lock_due_row(session: AsyncSession) -> Outbox | None:
-    """One row that is due and that no other dispatcher holds, locked until the transaction ends."""
+    """One row that is due and that no other dispatcher holds, locked until the transaction ends.
+
+    Of one operation's rows only the first that is left: a cancel is told after the start, or not before it
+    is known that there will be none.
+    """
+    earlier = aliased(Outbox)
+    waits = exists().where(
+        earlier.operation_id == Outbox.operation_id,
+        earlier.id < Outbox.id,
+        earlier.dispatched_at.is_(None),
+    )
     return (
         await session.scalars(
             select(Outbox)
-            .where(Outbox.dispatched_at.is_(None), Outbox.due_at <= func.now())
+            .where(Outbox.dispatched_at.is_(None), Outbox.due_at <= func.now(), ~waits)
             .order_by(Outbox.id)
             .limit(1)
             .with_for_update(skip_locked=True)
@@ -74,15 +85,21 @@ class DispatchOutline:
     tenant_id: str
     action: str
     cluster: str | None
+    canceled: bool
 
 
 async def dispatch_outline(session: AsyncSession, operation_id: uuid.UUID) -> DispatchOutline:
     """Reads the outline."""
     row = (
         await session.execute(
-            select(Operation.tenant_id, Operation.action, Cluster.name)
+            select(Operation.tenant_id, Operation.action, Operation.canceled_by, Cluster.name)
             .outerjoin(Cluster, Cluster.id == Operation.cluster_id)
             .where(Operation.id == operation_id)
         )
     ).one()
-    return DispatchOutline(tenant_id=row.tenant_id, action=row.action, cluster=row.name)
+    return DispatchOutline(
+        tenant_id=row.tenant_id,
+        action=row.action,
+        cluster=row.name,
+        canceled=row.canceled_by is not None,
+    )

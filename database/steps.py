@@ -3,6 +3,7 @@
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -33,6 +34,7 @@ class StepEnd:
     exit_status: int | None = None
     signal: int | None = None
     card: FailureCard | None = None
+    outputs: dict[str, Any] | None = None
 
 
 async def store_plan(session: AsyncSession, run_id: uuid.UUID, digest: str, content: str) -> None:
@@ -84,6 +86,16 @@ async def begin_step(
     ).scalar_one()
 
 
+async def open_steps(session: AsyncSession, run_id: uuid.UUID) -> list[StepRun]:
+    """The step runs of a run that have no end, in their order."""
+    rows = await session.scalars(
+        select(StepRun)
+        .where(StepRun.run_id == run_id, StepRun.ended_at.is_(None))
+        .order_by(StepRun.position, StepRun.attempt)
+    )
+    return list(rows)
+
+
 async def append_log(session: AsyncSession, step: StepRun, stream: int, start: int, data: bytes) -> None:
     """Appends bytes at `start`, which must be where the stored stream ends.
 
@@ -127,6 +139,7 @@ async def end_step(session: AsyncSession, step_run_id: int, end: StepEnd) -> Non
             exit_status=end.exit_status,
             signal=end.signal,
             card=end.card.model_dump(mode="json") if end.card else None,
+            outputs=end.outputs,
             ended_at=datetime.now(UTC),
         )
     )

@@ -2,7 +2,7 @@
 
 from profiles.content import ProfileContent, Step
 from profiles.hostnames import HOSTNAME_STEP, hostname_body
-from profiles.kinds.base import OnFailure, Phase
+from profiles.kinds.base import Disruption, OnFailure, Phase
 from profiles.plan import Plan, PlanStep
 
 _HOSTNAME_TIMEOUT_SECONDS = 60
@@ -37,6 +37,7 @@ def _compiled(step: Step) -> PlanStep:
         attempts=step.retry.attempts,
         backoff_seconds=step.retry.backoff_seconds,
         on_failure=step.on_failure,
+        reboots=True if step.disruption is Disruption.REBOOT else None,
     )
 
 

@@ -28,6 +28,8 @@ class PlanStep(BaseModel):
     attempts: int
     backoff_seconds: int
     on_failure: OnFailure
+    # The step reboots the machine, and ends with a new boot id. Absent where it does not.
+    reboots: bool | None = None
 
 
 class Plan(BaseModel):

@@ -62,7 +62,8 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     database = Database(
         database_settings.url, pool_size=database_settings.pool_size, application_name="bringup-worker"
     )
-    threads = Threads(settings.machine_threads)
+    # Two for each machine: one follows its step while the other cancels it.
+    threads = Threads(2 * settings.machine_threads)
     pool = ConnectionPool()
     worker = Worker(
         client,
@@ -76,6 +77,7 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
             threads=threads,
             providers=providers(settings),
             reach_tries=max(1, round(settings.reach_seconds / REACH_INTERVAL.total_seconds())),
+            slots=settings.machine_threads,
         ),
         workflow_runner=workflow_runner(),
         workflow_failure_exception_types=CODE_ERRORS,

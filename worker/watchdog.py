@@ -12,7 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from database.operations import BATCH_SIZE, close_operation
+from database.cancellation import cancel_operation
+from database.operations import close_operation
 from database.outbox import operations_to_check
 from database.run_ends import end_run
 from database.runs import open_runs
@@ -20,8 +21,8 @@ from database.tables import Operation, Run
 from database.unit_of_work import Database
 from domain.failures import FailureCard, FailureClass, failure_card
 from domain.states import RunState
-from domain.workflow_ids import batch_workflow_id, operation_workflow_id, run_workflow_id
-from worker.dispatcher import RPC_TIMEOUT
+from domain.workflow_ids import operation_workflow_id
+from worker.children import RPC_TIMEOUT, running_child
 
 log = structlog.get_logger(__name__)
 AT_A_TIME = 50
@@ -63,17 +64,16 @@ class Watchdog:
     async def _check(self, operation: Operation) -> None:
         status = await self._status(operation_workflow_id(operation.id))
         if status == WorkflowExecutionStatus.RUNNING.name:
-            if datetime.now(UTC) > operation.deadline:
-                log.error("operation past its deadline", operation=str(operation.id))
-                await self._client.get_workflow_handle(operation_workflow_id(operation.id)).cancel(
-                    rpc_timeout=RPC_TIMEOUT
-                )
+            # A held one waits for a person, for as long as that takes.
+            if datetime.now(UTC) > operation.deadline and operation.state != RunState.HELD:
+                await self._end_overdue(operation)
             return
         async with self._database.begin() as session:
             runs = await open_runs(session, operation.id)
         waiting = False
         for run in runs:
-            if await self._still_running(run):
+            # Being cancelled, say: its own workflow will record its end.
+            if await running_child(self._client, run) is not None:
                 waiting = True
             else:
                 await self._close(run, status)
@@ -85,17 +85,16 @@ class Watchdog:
             "closed the records of a dead workflow", operation=str(operation.id), was=status, state=state
         )
 
-    async def _still_running(self, run: Run) -> bool:
-        """Whether the run's own workflow is still at work (being cancelled, say) and will record its end."""
-        child = run_workflow_id(run.kind, run.node_id or run.machine_id)
-        try:
-            described = await self._client.get_workflow_handle(child).describe(rpc_timeout=RPC_TIMEOUT)
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return False
-            raise
-        mine = described.parent_id == batch_workflow_id(run.operation_id, run.position // BATCH_SIZE)
-        return mine and described.status is WorkflowExecutionStatus.RUNNING
+    async def _end_overdue(self, operation: Operation) -> None:
+        log.error("operation past its deadline", operation=str(operation.id))
+        async with self._database.begin() as session:
+            session.add(operation)
+            if operation.action != "terminate":
+                await cancel_operation(session, operation, actor="the watchdog, at the operation's deadline")
+                return
+        # Its nodes end whatever becomes of its steps, so only these are cut short.
+        handle = self._client.get_workflow_handle(operation_workflow_id(operation.id))
+        await handle.cancel(rpc_timeout=RPC_TIMEOUT)
 
     async def _close(self, run: Run, status: str) -> None:
         async with self._database.begin() as session:

@@ -21,12 +21,16 @@ with workflow.unsafe.imports_passed_through():
         StepTask,
     )
     from domain.failures import FailureCard, FailureClass
+    from profiles.kinds.base import OnFailure
     from workflows import options
     from workflows.calls import call
     from workflows.failures import current_card
+    from workflows.holding import Holding, Verdict
 
 # A step that was lost with its machine is run again only where its check makes that safe, and not for ever.
 LOST_TRIES = 3
+# Not for a person to decide about: somebody already has.
+_DECIDED = frozenset({FailureClass.CANCELLED, FailureClass.SUPERSEDED})
 _AUTHORS_RETRY = frozenset({FailureClass.EXIT, FailureClass.SIGNAL, FailureClass.TIMEOUT})
 
 
@@ -63,51 +67,86 @@ async def reach_and_plan(task: MachineTask, patience: ActivityConfig) -> PlanOut
     )
 
 
-async def run_plan(task: MachineTask, plan: PlanOutline) -> None:
-    """Runs every step; raises the ActivityError of the first that fails and may not be passed over."""
-    for step in plan.steps:
-        try:
-            await _run_with_retries(task, step, of=len(plan.steps))
-        except ActivityError as error:
-            if is_cancelled_exception(error) or not step.keep_going:
-                raise
-            if current_card(error).failure_class not in _AUTHORS_RETRY:
-                raise
-            workflow.logger.warning("step %s failed and is passed over, as its profile says", step.name)
+@dataclass(frozen=True)
+class PlanRun:
+    """The plan of one run, carried out on its machine."""
 
+    run: RunHeader
+    task: MachineTask
+    plan: PlanOutline
+    holding: Holding
 
-async def _run_with_retries(task: MachineTask, step: StepHeader, *, of: int) -> None:
-    """One step. The attempt is counted here, in workflow state, and is part of the step's key."""
-    attempt = failed = lost = 1
-    while True:
-        try:
-            await _attempt(task, step, attempt, of)
-            return
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            card: FailureCard = current_card(error)
-            if card.failure_class in _AUTHORS_RETRY and failed < step.attempts:
-                failed += 1
-                await workflow.sleep(timedelta(seconds=step.backoff_seconds), summary=f"retry {step.name}")
-            elif card.failure_class is FailureClass.LOST_MACHINE and step.has_check and lost < LOST_TRIES:
-                lost += 1
-            else:
-                raise
+    async def to_end(self) -> None:
+        """Runs every step; raises the ActivityError of the first that fails and may not be passed over."""
+        for step in self.plan.steps:
+            await self._until_settled(step)
+
+    async def _until_settled(self, step: StepHeader) -> None:
+        """One step until it is done, passed over, or given up by its profile or by a person."""
+        begun = 0
+        while True:
+            try:
+                begun = await self._with_retries(step, begun)
+                return
+            except StepFailed as failed:
+                begun = failed.attempt
+                if step.on_failure is OnFailure.CONTINUE and failed.card.failure_class in _AUTHORS_RETRY:
+                    workflow.logger.warning(
+                        "step %s failed and is passed over, as its profile says", step.name
+                    )
+                    return
+                if step.on_failure is not OnFailure.HOLD or failed.card.failure_class in _DECIDED:
+                    raise failed.error from failed.error.cause
+                verdict = await self.holding.wait(self.run.run_id, self.run.name, failed.card)
+                if verdict is Verdict.ABORT:
+                    raise failed.error from failed.error.cause
+
+    async def _with_retries(self, step: StepHeader, begun: int) -> int:
+        """As often as the step's profile allows. The attempt is counted here, and is part of the step's key.
+
+        `begun` attempts were made before. Returns how many there are now; raises StepFailed with it.
+        """
+        attempt = begun
+        failed = lost = 1
+        while True:
             attempt += 1
+            try:
+                await self._attempt(step, attempt)
+                return attempt
+            except ActivityError as error:
+                if is_cancelled_exception(error):
+                    raise
+                card = current_card(error)
+                if card.failure_class in _AUTHORS_RETRY and failed < step.attempts:
+                    failed += 1
+                    pause = timedelta(seconds=step.backoff_seconds)
+                    await workflow.sleep(pause, summary=f"retry {step.name}")
+                elif card.failure_class is FailureClass.LOST_MACHINE and step.has_check and lost < LOST_TRIES:
+                    lost += 1
+                else:
+                    raise StepFailed(attempt, card, error) from error
+
+    async def _attempt(self, step: StepHeader, attempt: int) -> None:
+        tried = f", attempt {attempt}" if attempt > 1 else ""
+        await call(
+            StepActivities.run_step,
+            StepTask(
+                run_id=self.task.run_id,
+                machine_id=self.task.machine_id,
+                token=self.task.token,
+                position=step.position,
+                attempt=attempt,
+            ),
+            options.step(step.timeout_seconds),
+            f"step {step.position + 1}/{self.plan.total} {step.summary}{tried}",
+        )
 
 
-async def _attempt(task: MachineTask, step: StepHeader, attempt: int, of: int) -> None:
-    tried = f", attempt {attempt}" if attempt > 1 else ""
-    await call(
-        StepActivities.run_step,
-        StepTask(
-            run_id=task.run_id,
-            machine_id=task.machine_id,
-            token=task.token,
-            position=step.position,
-            attempt=attempt,
-        ),
-        options.step(step.timeout_seconds),
-        f"step {step.position + 1}/{of} {step.summary}{tried}",
-    )
+class StepFailed(Exception):  # noqa: N818  # never leaves this module
+    """A step that has used up its attempts."""
+
+    def __init__(self, attempt: int, card: FailureCard, error: ActivityError) -> None:
+        super().__init__(card.message)
+        self.attempt = attempt
+        self.card = card
+        self.error = error

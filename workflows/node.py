@@ -8,22 +8,46 @@ from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exce
 with workflow.unsafe.imports_passed_through():
     from activities.signatures import (
         CustodyTask,
+        HoldRef,
         MachineActivities,
+        MachineTask,
         RecordActivities,
         RunEnd,
         RunHeader,
+        StepActivities,
     )
     from domain.failures import FailureCard, FailureClass
     from domain.states import RunState
     from workflows import options
     from workflows.calls import call
     from workflows.failures import current_card, failure, note
-    from workflows.machine_steps import claim, reach_and_plan, run_plan
+    from workflows.holding import Holding, Verdict
+    from workflows.machine_steps import PlanRun, claim, reach_and_plan
+
+# How the classes of failures that are somebody's decision end a run; every other one fails it.
+_ENDS = {
+    FailureClass.SUPERSEDED: RunState.SUPERSEDED,
+    FailureClass.CANCELLED: RunState.CANCELED,
+}
 
 
 @workflow.defn(name="NodeRun")
 class NodeWorkflow:
     """Create: claim, reach, plan, steps, ready. Terminate: claim, reach, steps, hand the machine over."""
+
+    def __init__(self) -> None:
+        self._holding = Holding()
+        self._task: MachineTask | None = None
+
+    @workflow.signal
+    def resume(self, ref: HoldRef) -> None:
+        """Runs the step that failed again, and goes on."""
+        self._holding.decide(ref, Verdict.RESUME)
+
+    @workflow.signal
+    def abort(self, ref: HoldRef) -> None:
+        """Gives the held run up."""
+        self._holding.decide(ref, Verdict.ABORT)
 
     @workflow.run
     async def run(self, run: RunHeader) -> None:
@@ -35,24 +59,25 @@ class NodeWorkflow:
                 await self._create(run)
         except (FailureError, asyncio.CancelledError) as error:
             if is_cancelled_exception(error):
-                card = note(FailureClass.CANCELLED, f"{run.action} of {run.name} was cancelled")
-                # The run must be recorded although this workflow is being cancelled.
-                await asyncio.shield(self._record_end(run, RunState.CANCELED, card))
+                # Proof and record must come although this workflow is being cancelled.
+                await asyncio.shield(self._end_cancelled(run))
                 raise
             card = (
                 current_card(error)
                 if isinstance(error, FailureError)
                 else note(FailureClass.INTERNAL, str(error))
             )
-            superseded = card.failure_class is FailureClass.SUPERSEDED
-            await self._record_end(run, RunState.SUPERSEDED if superseded else RunState.FAILED, card)
+            if card.failure_class is FailureClass.CANCELLED and run.action != "terminate":
+                # The activity learnt of it from the records, before the cancel reached this workflow.
+                await self._prove_nothing_left(run)
+            await self._record_end(run, _ENDS.get(card.failure_class, RunState.FAILED), card)
             raise failure(card) from error
 
     async def _create(self, run: RunHeader) -> None:
         held = await claim(run)
-        task = held.task
+        self._task = task = held.task
         plan = await reach_and_plan(task, held.reach)
-        await run_plan(task, plan)
+        await PlanRun(run, task, plan, self._holding).to_end()
         await call(
             MachineActivities.finish_node,
             task,
@@ -67,7 +92,7 @@ class NodeWorkflow:
         card: FailureCard | None = None
         try:
             plan = await reach_and_plan(task, held.reach_leaving)
-            await run_plan(task, plan)
+            await PlanRun(run, task, plan, self._holding).to_end()
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
@@ -78,6 +103,20 @@ class NodeWorkflow:
             options.RECORD,
             f"end {run.name} and hand its machine over for cleaning",
         )
+
+    async def _end_cancelled(self, run: RunHeader) -> None:
+        await self._prove_nothing_left(run)
+        card = note(FailureClass.CANCELLED, f"{run.action} of {run.name} was cancelled")
+        await self._record_end(run, RunState.CANCELED, card)
+
+    async def _prove_nothing_left(self, run: RunHeader) -> None:
+        if self._task is not None:
+            await call(
+                StepActivities.confirm_cancel,
+                self._task,
+                options.CONFIRM,
+                f"prove that no step of {run.name} is left on its machine",
+            )
 
     async def _record_end(self, run: RunHeader, state: RunState, card: FailureCard) -> None:
         await call(

@@ -1,6 +1,7 @@
 """An operation and its batches: fan out to one child per node or machine, in bounded windows."""
 
 import asyncio
+from collections.abc import Awaitable, Iterable
 
 from temporalio import workflow
 from temporalio.exceptions import (
@@ -44,8 +45,14 @@ def child_id(run: RunHeader) -> str:
     return run_workflow_id(run.kind, run.subject)
 
 
-def _reraise_cancellation() -> None:
-    """A cancelled workflow ends as cancelled, also when every child took the cancel as its own result."""
+async def _all(parts: Iterable[Awaitable[None]]) -> None:
+    """Waits for every part, also when this workflow is cancelled: a part ends with its child, never before.
+
+    A cancelled workflow ends as cancelled, also when every child took the cancel as its own result.
+    """
+    for result in await asyncio.gather(*parts, return_exceptions=True):
+        if isinstance(result, BaseException) and not is_cancelled_exception(result):
+            raise result
     if workflow.cancellation_reason() is not None:
         raise asyncio.CancelledError
 
@@ -61,8 +68,7 @@ class BatchWorkflow:
             RecordActivities.load_batch, ref, options.RECORD, "load the runs of this batch"
         )
         window = asyncio.Semaphore(WINDOW)
-        await asyncio.gather(*(self._in_window(run, window) for run in loaded.runs))
-        _reraise_cancellation()
+        await _all(self._in_window(run, window) for run in loaded.runs)
 
     async def _in_window(self, run: RunHeader, window: asyncio.Semaphore) -> None:
         async with window:
@@ -80,10 +86,9 @@ class BatchWorkflow:
                 await self._start_child(run)
                 return
             except WorkflowAlreadyStartedError:
-                if run.kind == "node" and run.action != "terminate":
-                    break
-                # A machine's earlier run is only waited for: it may just be reporting the machine ready.
-                cancel = run.kind == "node"
+                # Only a terminate ends what runs. Anything else waits: that run has ended by its records, or
+                # it may just be reporting the machine ready.
+                cancel = run.kind == "node" and run.action == "terminate"
                 await call(
                     RecordActivities.displace,
                     DisplaceRequest(workflow_id=child_id(run), operation_id=run.operation_id, cancel=cancel),
@@ -127,10 +132,7 @@ class OperationWorkflow:
         workflow.set_current_details(f"{outline.action}: {outline.runs} runs")
         try:
             window = asyncio.Semaphore(BATCH_WINDOW)
-            await asyncio.gather(
-                *(self._batch(ref, batch, outline, window) for batch in range(outline.batches))
-            )
-            _reraise_cancellation()
+            await _all(self._batch(ref, batch, outline, window) for batch in range(outline.batches))
         finally:
             end: OperationEnd = await asyncio.shield(
                 call(RecordActivities.end_operation, ref, options.RECORD, "add up the results")

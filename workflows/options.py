@@ -76,3 +76,16 @@ def step(timeout_seconds: int) -> ActivityConfig:
             maximum_interval=timedelta(seconds=5),
         ),
     )
+
+
+# The proof that a cancelled step has ended: asked for until the machine answers or is given to another run.
+CONFIRM = ActivityConfig(
+    start_to_close_timeout=timedelta(hours=4),
+    heartbeat_timeout=timedelta(seconds=15),
+    cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(milliseconds=500),
+        backoff_coefficient=1.5,
+        maximum_interval=timedelta(seconds=5),
+    ),
+)

@@ -32,6 +32,8 @@ _SETTINGS = (
     # The defaults let short activities wait for the next poll of the server's own queues.
     "history.transferProcessorMaxPollRPS=100",
     "history.timerProcessorMaxPollRPS=100",
+    # Tenants take turns in the task queue, however much one of them has waiting there.
+    "matching.enableFairness=true",
 )
 
 

@@ -45,8 +45,7 @@ class OnFailure(StrEnum):
     HOLD = "hold"
 
 
-RUNNABLE_DISRUPTION = frozenset({Disruption.NONE})
-RUNNABLE_ON_FAILURE = frozenset({OnFailure.FAIL, OnFailure.CONTINUE})
+RUNNABLE_DISRUPTION = frozenset({Disruption.NONE, Disruption.REBOOT})
 
 
 def described(value: object) -> str:
@@ -144,9 +143,7 @@ class StepHeader(Strict):
     disruption: Annotated[
         Disruption, expects(f"one of {', '.join(Disruption)}"), _runnable("disruption", RUNNABLE_DISRUPTION)
     ] = Disruption.NONE
-    on_failure: Annotated[
-        OnFailure, expects(f"one of {', '.join(OnFailure)}"), _runnable("onFailure", RUNNABLE_ON_FAILURE)
-    ] = OnFailure.FAIL
+    on_failure: Annotated[OnFailure, expects(f"one of {', '.join(OnFailure)}")] = OnFailure.FAIL
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from temporalio.exceptions import CancelledError
 
 from domain.failures import FailureClass
 from domain.states import RunState
+from profiles.kinds.base import OnFailure
 from tests.workflows.conftest import Lab
 from tests.workflows.fakes import World, fails, step
 
@@ -99,7 +100,7 @@ async def test_a_step_lost_with_its_machine_runs_again_only_if_it_has_a_check(
 
 async def test_a_step_with_on_failure_continue_is_passed_over(lab: Lab) -> None:
     world = World(
-        steps=[step(0, "one", keep_going=True), step(1, "two")],
+        steps=[step(0, "one", on_failure=OnFailure.CONTINUE), step(1, "two")],
         trouble={"step gpu-1 0.1": lambda _: fails(FailureClass.EXIT)},
     )
     assert (await lab.run(world)).state is RunState.SUCCEEDED
@@ -159,20 +160,23 @@ async def test_a_terminate_displaces_the_run_that_holds_the_node(lab: Lab) -> No
     assert ending.calls["hand over gpu-1"] == 1
 
 
-async def test_a_create_does_not_displace_what_already_runs(lab: Lab) -> None:
-    creating = World(block={"step gpu-1 0.1": asyncio.Event()})
+async def test_a_retry_waits_for_the_run_before_it_and_does_not_stop_it(lab: Lab) -> None:
+    creating = World(block={"finish gpu-1": asyncio.Event()})
     async with lab.worker(creating):
         first = await lab.start(creating)
-        await creating.reached("step gpu-1 0.1")
-        again = World()
+        await creating.reached("finish gpu-1")
+        again = World(block={"wait for the other": asyncio.Event()}, first_step=1)
         again.subjects = creating.subjects
         other = Lab(lab.environment)
         async with other.worker(again):
             second = await other.start(again)
-            assert (await second.result()).state is RunState.FAILED
-        assert again.calls["displace"] == 0
-        creating.block["step gpu-1 0.1"].set()
-        assert (await first.result()).state is RunState.SUCCEEDED
+            await again.reached("wait for the other")
+            creating.block["finish gpu-1"].set()
+            assert (await first.result()).state is RunState.SUCCEEDED
+            again.block["wait for the other"].set()
+            assert (await second.result()).state is RunState.SUCCEEDED
+    assert again.calls["displace"] == 0
+    assert [call for call in again.order if call.startswith("step")] == ["step gpu-1 1.1"]
 
 
 async def test_a_cancelled_operation_records_every_node_and_ends_as_cancelled(lab: Lab) -> None:
@@ -186,7 +190,8 @@ async def test_a_cancelled_operation_records_every_node_and_ends_as_cancelled(la
             await handle.result()
     assert isinstance(failed.value.cause, CancelledError)
     assert world.ends == dict.fromkeys(names, RunState.CANCELED)
-    assert world.calls["end_operation"] == 1
+    assert world.order[-1] == "end_operation", "the operation ends after the last of its nodes"
+    assert all(world.calls[f"confirm {name}"] == 1 for name in names)
 
 
 async def test_the_window_bounds_how_many_nodes_are_at_work(lab: Lab) -> None:

@@ -11,7 +11,12 @@ from profiles.plan import PlanStep
 def step_end(
     outcome: StepOutcome, step: PlanStep, *, attempt: int, machine: str, stderr_tail: str
 ) -> StepEnd:
-    """Good only when the step exited with 0 and its check, if it has one, agrees."""
+    """Good only when the step exited with 0 and its check, if it has one, agrees.
+
+    A step that reboots is good once the machine has a new boot id; its check is then asked anew.
+    """
+    if step.reboots and rebooted_well(outcome):
+        return StepEnd(state=RunState.SUCCEEDED, outcome="changed", exit_status=outcome.exit_status)
     failed = _failure(outcome, step)
     if failed is None:
         return StepEnd(state=RunState.SUCCEEDED, outcome=outcome.outcome, exit_status=outcome.exit_status)
@@ -33,6 +38,15 @@ def step_end(
         signal=outcome.signal,
         card=said,
     )
+
+
+def rebooted_well(outcome: StepOutcome) -> bool:
+    """Whether the machine has rebooted, and the step did nothing worse than to go down with it."""
+    if not outcome.rebooted:
+        return False
+    gone_down = outcome.state is StepState.REBOOTED
+    ended = outcome.state is StepState.EXITED and (outcome.exit_status == 0 or outcome.signal is not None)
+    return gone_down or ended
 
 
 def _failure(outcome: StepOutcome, step: PlanStep) -> tuple[FailureClass, str] | None:

@@ -1,0 +1,90 @@
+"""Cancelling, on the time-skipping server: what must be proven, recorded, and waited for."""
+
+import asyncio
+
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import CancelledError
+
+from domain.failures import FailureClass
+from domain.states import RunState
+from tests.workflows.conftest import Lab, Started
+from tests.workflows.fakes import World, fails
+
+
+async def cancelled(handle: Started) -> None:
+    """Waits for the operation's end, which must be a cancelled one."""
+    with pytest.raises(WorkflowFailureError) as failed:
+        await handle.result()
+    assert isinstance(failed.value.cause, CancelledError)
+
+
+async def test_the_run_ends_only_after_the_proof_that_its_step_is_gone(lab: Lab) -> None:
+    world = World(block={"step gpu-1 0.1": asyncio.Event()})
+    async with lab.worker(world):
+        handle = await lab.start(world)
+        await world.reached("step gpu-1 0.1")
+        await handle.cancel()
+        await cancelled(handle)
+    assert list(dict.fromkeys(world.order))[-3:] == ["confirm gpu-1", "end gpu-1", "end_operation"]
+
+
+async def test_an_unreachable_machine_is_asked_again_until_it_answers(lab: Lab) -> None:
+    world = World(
+        block={"step gpu-1 0.1": asyncio.Event()},
+        trouble={
+            "confirm gpu-1": lambda calls: fails(FailureClass.CONNECT, retried=True) if calls < 40 else None
+        },
+    )
+    async with lab.worker(world):
+        handle = await lab.start(world)
+        await world.reached("step gpu-1 0.1")
+        await handle.cancel()
+        await cancelled(handle)
+    assert world.calls["confirm gpu-1"] == 40
+    assert world.ends["gpu-1"] is RunState.CANCELED
+
+
+async def test_one_unconfirmed_node_keeps_the_operation_open_and_no_other(lab: Lab) -> None:
+    names = ["gpu-1", "gpu-2"]
+    world = World(
+        names=names,
+        block={f"step {name} 0.1": asyncio.Event() for name in names} | {"confirm gpu-2": asyncio.Event()},
+    )
+    async with lab.worker(world):
+        handle = await lab.start(world)
+        await world.reached("step gpu-1 0.1", "step gpu-2 0.1")
+        await handle.cancel()
+        await world.reached("end gpu-1", "confirm gpu-2")
+        assert world.calls["end_operation"] == 0
+        world.block["confirm gpu-2"].set()
+        await cancelled(handle)
+    assert world.ends == dict.fromkeys(names, RunState.CANCELED)
+    assert world.order[-1] == "end_operation"
+
+
+async def test_a_run_that_the_records_call_cancelled_is_proven_too(lab: Lab) -> None:
+    """The activity may learn of the cancel before the workflow does."""
+    world = World(trouble={"step gpu-1 1.1": lambda _: fails(FailureClass.CANCELLED)})
+    assert (await lab.run(world)).state is RunState.CANCELED
+    assert list(dict.fromkeys(world.order))[-3:] == ["confirm gpu-1", "end gpu-1", "end_operation"]
+
+
+async def test_a_run_that_was_cancelled_before_it_had_its_machine_has_nothing_to_prove(lab: Lab) -> None:
+    world = World(trouble={"claim gpu-1": lambda _: fails(FailureClass.CANCELLED)})
+    assert (await lab.run(world)).state is RunState.CANCELED
+    assert world.calls["confirm gpu-1"] == 0
+
+
+async def test_nodes_that_wait_for_their_window_are_never_begun_after_a_cancel(lab: Lab) -> None:
+    names = [f"gpu-{number}" for number in range(1, 61)]
+    blocked = {f"step {name} 0.1": asyncio.Event() for name in names}
+    world = World(names=names, block=blocked)
+    async with lab.worker(world):
+        handle = await lab.start(world)
+        await world.reached(*(f"step {name} 0.1" for name in names[:50]))
+        await handle.cancel()
+        await cancelled(handle)
+    assert world.calls["claim gpu-51"] == 0
+    assert set(world.ends) == set(names[:50])
+    assert world.order[-1] == "end_operation"
