@@ -11,13 +11,14 @@ from temporalio import activity
 
 from activities.failures import card, classified, failure, patiently
 from activities.secrets import FileSecrets
-from activities.signatures import MachineActivities, MachineTask, PlanOutline, StepHeader
+from activities.signatures import MachineActivities, MachineTask, PlanOutline, StepHeader, Verified
 from activities.ssh.connection import Connection
 from activities.ssh.pool import ConnectionPool
 from activities.supervisor.client import Supervisor
 from activities.supervisor.spec import MachineFacts
 from activities.targets import ClaimedMachine, claimed_machine
 from activities.threads import Threads
+from database.hardware import promised_gpus
 from database.machine_runs import node_ready, note_contact, pin_host_key
 from database.steps import plan_of_run, store_plan
 from database.tables import Node, ProfileContentRow
@@ -89,7 +90,7 @@ class Machines(MachineActivities):
             await patiently(lambda: self._pin(held, host_key))
 
     @activity.defn(name="verify_machine")
-    async def verify_machine(self, task: MachineTask) -> None:
+    async def verify_machine(self, task: MachineTask) -> Verified:
         """Reaches the machine and reads its facts; its host key is pinned at the first contact."""
         held = await self._held(task)
         async with classified(held.label):
@@ -97,7 +98,7 @@ class Machines(MachineActivities):
             held = await self._held(task)
             await self._with_supervisor(held, lambda supervisor, _: supervisor.raise_token(task.token))
             facts, host_key = await self._facts(held)
-            await patiently(lambda: self._note(held, facts, host_key))
+            return Verified(gpus=await patiently(lambda: self._note(held, facts, host_key)))
 
     async def _held(self, task: MachineTask) -> ClaimedMachine:
         async def read() -> ClaimedMachine:
@@ -122,9 +123,11 @@ class Machines(MachineActivities):
             await _note(held, facts, host_key, session)
             await node_ready(session, held.run.id, hostname=facts.hostname, address=held.machine.address)
 
-    async def _note(self, held: ClaimedMachine, facts: MachineFacts, host_key: str) -> None:
+    async def _note(self, held: ClaimedMachine, facts: MachineFacts, host_key: str) -> int:
+        """Returns how many GPUs its machine type promises."""
         async with self._database.begin() as session:
             await _note(held, facts, host_key, session)
+            return await promised_gpus(session, held.machine.id)
 
     async def _pin(self, held: ClaimedMachine, host_key: str) -> None:
         async with self._database.begin() as session:

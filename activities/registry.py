@@ -6,6 +6,7 @@ from typing import Any
 from temporalio.client import Client
 
 from activities.machines import Machines
+from activities.nvml_facts import NvmlReader
 from activities.records import Records
 from activities.secrets import FileSecrets
 from activities.ssh.pool import ConnectionPool
@@ -31,6 +32,7 @@ def activities(
     records = Records(database, client, reach_tries=reach_tries)
     machines = Machines(database, pool, secrets, threads, providers)
     steps = Steps(database, pool, secrets, threads, Slots(slots))
+    nvml = NvmlReader(database, pool, secrets, threads)
     return [
         records.open_operation,
         records.load_batch,
@@ -46,6 +48,7 @@ def activities(
         machines.finish_node,
         machines.reset_machine,
         machines.verify_machine,
+        nvml.nvml_facts,
         steps.run_step,
         steps.confirm_cancel,
     ]

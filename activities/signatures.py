@@ -162,6 +162,20 @@ class CustodyTask(Message):
     card: FailureCard | None = None
 
 
+class Verified(Message):
+    """A machine that answers; `gpus` is how many its machine type promises."""
+
+    gpus: int = 0
+
+
+class NvmlReport(Message):
+    """What the machine's driver sees; `problem` is what is wrong although the machine may be used."""
+
+    gpus: int
+    driver: str | None
+    problem: str | None
+
+
 class RecordActivities(Protocol):
     """Bookkeeping in the database; short, idempotent, retried without end."""
 
@@ -209,7 +223,7 @@ class MachineActivities(Protocol):
     async def reset_machine(self, task: MachineTask) -> None: ...
 
     @activity.defn(name="verify_machine")
-    async def verify_machine(self, task: MachineTask) -> None: ...
+    async def verify_machine(self, task: MachineTask) -> Verified | None: ...
 
 
 class StepActivities(Protocol):
@@ -220,3 +234,10 @@ class StepActivities(Protocol):
 
     @activity.defn(name="confirm_cancel")
     async def confirm_cancel(self, task: MachineTask) -> None: ...
+
+
+class NvmlActivities(Protocol):
+    """What a machine's NVIDIA driver says."""
+
+    @activity.defn(name="nvml.facts")
+    async def nvml_facts(self, task: MachineTask) -> NvmlReport: ...

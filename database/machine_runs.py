@@ -8,6 +8,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.events import record_event
+from database.hardware import problem_text
 from database.run_locks import RunCanceledError, SupersededError, lock_live_run
 from database.tables import Machine
 from database.transitions import close_run, move_machine, move_node
@@ -23,7 +24,7 @@ async def machine_ready(session: AsyncSession, run_id: uuid.UUID) -> None:
     machine = (
         await session.execute(select(Machine).where(Machine.id == run.machine_id).with_for_update())
     ).scalar_one()
-    move_machine(machine, MachineState.READY, "")
+    move_machine(machine, MachineState.READY, problem_text(machine.hardware) or "")
     close_run(run, RunState.SUCCEEDED, None)
     record_event(
         session,

@@ -8,6 +8,7 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 with workflow.unsafe.imports_passed_through():
     from activities.signatures import (
         MachineActivities,
+        NvmlActivities,
         RecordActivities,
         RunEnd,
         RunHeader,
@@ -23,7 +24,10 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn(name="MachineRun")
 class MachineWorkflow:
-    """Join: verify. Clean: reset, then verify. A machine that fails either is `failed`, never `ready`."""
+    """Join: verify, and read the GPUs of one that should have some. Clean: reset, then the same.
+
+    A machine that fails any of it is `failed`, never `ready`.
+    """
 
     @workflow.run
     async def run(self, run: RunHeader) -> None:
@@ -56,12 +60,20 @@ class MachineWorkflow:
             await call(
                 MachineActivities.reset_machine, task, options.PROVIDER, f"wipe {run.name} for its next user"
             )
-        await call(
+        verified = await call(
             MachineActivities.verify_machine,
             task,
             held.reach,
             f"reach {run.name} over SSH and read its facts",
         )
+        # Earlier releases told nothing of GPUs, and a history may hold their answer or their next command.
+        if verified is not None and verified.gpus > 0 and workflow.patched("nvml-facts"):
+            await call(
+                NvmlActivities.nvml_facts,
+                task,
+                held.reach,
+                f"ask the driver of {run.name} for its {verified.gpus} GPUs",
+            )
         await call(
             RecordActivities.end_machine_run,
             RunRef(run_id=run.run_id),

@@ -132,6 +132,7 @@ def test_every_activity_is_registered_under_the_name_of_its_signature() -> None:
             signatures.RecordActivities,
             signatures.MachineActivities,
             signatures.StepActivities,
+            signatures.NvmlActivities,
         )
         for method in vars(protocol).values()
         if callable(method) and (definition := activity._Definition.from_callable(method)) is not None

@@ -19,6 +19,7 @@ from activities.signatures import (
     DisplaceRequest,
     HoldRequest,
     MachineTask,
+    NvmlReport,
     OperationEnd,
     OperationOutline,
     OperationRef,
@@ -29,6 +30,7 @@ from activities.signatures import (
     StepHeader,
     StepReport,
     StepTask,
+    Verified,
 )
 from domain.failures import FailureClass, failure_card
 from domain.states import RunState, combined_state
@@ -66,6 +68,7 @@ class World:
     steps: list[StepHeader] = field(default_factory=lambda: [step(0, "one"), step(1, "two")])
     trouble: dict[str, Callable[[int], Exception | None]] = field(default_factory=dict)
     first_step: int = 0
+    gpus: int = 0
     unreadable_plan: bool = False
     block: dict[str, asyncio.Event] = field(default_factory=dict)
     operation_id: uuid.UUID = field(default_factory=uuid.uuid4)
@@ -223,8 +226,14 @@ class Fakes:
         await self.world.happen("reset_machine")
 
     @activity.defn(name="verify_machine")
-    async def verify_machine(self, task: MachineTask) -> None:
+    async def verify_machine(self, task: MachineTask) -> Verified | None:
         await self.world.happen("verify_machine")
+        return Verified(gpus=self.world.gpus)
+
+    @activity.defn(name="nvml.facts")
+    async def nvml_facts(self, task: MachineTask) -> NvmlReport:
+        await self.world.happen("nvml_facts")
+        return NvmlReport(gpus=self.world.gpus, driver="550.54.15", problem=None)
 
 
 NAMES = [
@@ -244,4 +253,5 @@ NAMES = [
     "finish_node",
     "reset_machine",
     "verify_machine",
+    "nvml_facts",
 ]

@@ -39,6 +39,7 @@ def shapes() -> dict[str, World]:
             action="terminate", trouble={"ssh gpu-1": lambda _: fails(FailureClass.AUTH)}
         ),
         "join": World(names=["local-1"], kind="machine", action="join"),
+        "join-gpus": World(names=["local-1"], kind="machine", action="join", gpus=8),
         "clean-failed": World(
             names=["local-1"],
             kind="machine",
