@@ -197,7 +197,7 @@ async def assign_pool(
     await session.execute(
         update(Machine)
         .where(Machine.id.in_(wanted), Machine.pool_id.is_distinct_from(pool.id))
-        .values(pool_id=pool.id, mismatched=False, version=Machine.version + 1)
+        .values(pool_id=pool.id, version=Machine.version + 1)
         .execution_options(synchronize_session=False)
     )
     return list(await session.scalars(asked.execution_options(populate_existing=True)))
