@@ -66,9 +66,10 @@ class Steps(StepActivities):
             async with classified(held.label):
                 return await self._run(attempt)
         except ApplicationError as error:
-            if error.non_retryable:
-                await self._note_failure(attempt, error)
-            raise
+            if not error.non_retryable:
+                raise
+            said = await self._note_failure(attempt, error)
+            raise failure(said, retried=False) from error
 
     async def _run(self, attempt: Attempt) -> StepReport:
         with self._slots.taken() as turn:
@@ -193,14 +194,18 @@ class Steps(StepActivities):
         text = said[-STDERR_LIMIT:].decode(errors="replace").replace("\0", "").strip()
         return FailureClass.EXIT, "rebooted, but its check still fails" + (f": {text}" if text else "")
 
-    async def _note_failure(self, attempt: Attempt, error: ApplicationError) -> None:
-        """Ends the step's record when it failed without an outcome of its own; the first record stands."""
+    async def _note_failure(self, attempt: Attempt, error: ApplicationError) -> FailureCard:
+        """Ends the step's record when it failed without an outcome of its own; the first record stands.
+
+        Returns the error's card with the step's name in it.
+        """
         said = FailureCard.model_validate(error.details[0])
         said = said.model_copy(update={"step": attempt.step.name, "attempt": attempt.record.attempt})
         superseded = said.failure_class is FailureClass.SUPERSEDED
         state = RunState.SUPERSEDED if superseded else RunState.FAILED
         async with self._database.begin() as session:
             await end_step(session, attempt.record.id, StepEnd(state=state, card=said))
+        return said
 
 
 def _let_go(error: LetGoError) -> ApplicationError:
