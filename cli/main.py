@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.commands import lists, nodes, operations
+from cli.commands import lists, machines, nodes, operations
 from cli.commands.apply import APPLY_HELP, apply
 from cli.commands.logs import LOGS_HELP, logs
 from cli.dev.command import DEV_HELP, DOCTOR_HELP, dev, doctor
@@ -55,7 +55,7 @@ app.command("logs", help=LOGS_HELP)(logs)
 app.add_typer(lists.clusters, name="clusters")
 app.add_typer(lists.pools, name="pools")
 app.add_typer(lists.profiles, name="profiles")
-app.add_typer(lists.machines, name="machines")
+app.add_typer(machines.app, name="machines")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -125,6 +125,8 @@ def machine_record(machine: Machine, booked: bool, machine_class: str | None) ->
         "mismatched": machine.mismatched,
         # What the machine said of itself at the last contact; empty before the first.
         "facts": {to_camel(name): value for name, value in machine.facts.items()},
+        # Driver and GPUs as last read: driver, gpus, problem, readAt; empty where none are expected.
+        "hardware": machine.hardware,
         "lastContact": moment(machine.last_contact_at),
         "version": machine.version,
         "createdAt": moment(machine.created_at),

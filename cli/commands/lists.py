@@ -1,6 +1,4 @@
-"""`clusters list`, `pools list`, `profiles list`, `machines list`: what there is."""
-
-from typing import Annotated
+"""`clusters list`, `pools list`, `profiles list`: what there is."""
 
 import typer
 
@@ -31,22 +29,12 @@ Examples:
   bringup profiles list
   bringup profiles list -o json | jq '.[] | select(.tenantId == "builtin")'
 """
-MACHINES_HELP = """List machines: what cluster nodes are placed on.
-
-Examples:
-
-\b
-  bringup machines list
-  bringup machines list --state failed
-  bringup machines list -o json | jq -r '.[] | select(.booked | not) | .name'
-"""
 
 clusters = typer.Typer(help="Clusters.", no_args_is_help=True)
 pools = typer.Typer(help="Pools of machines.", no_args_is_help=True)
 profiles = typer.Typer(help="Profiles: versioned recipes.", no_args_is_help=True)
-machines = typer.Typer(help="Machines of the fleet.", no_args_is_help=True)
 # A group of one command would be that command itself; the callback keeps the word `list`.
-for group in (clusters, pools, profiles, machines):
+for group in (clusters, pools, profiles):
     group.callback()(lambda: None)
 
 
@@ -101,24 +89,3 @@ def list_profiles(
         for version in one["versions"]
     ]
     show_table(("profile", "used", "visibility", "description"), rows, "there are no profiles")
-
-
-@machines.command("list", help=MACHINES_HELP)
-def list_machines(
-    site: Annotated[str | None, typer.Option(help="Only those of the site with this id.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Only those of the pool with this id.")] = None,
-    state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
-    output: Output = OutputFormat.TABLE,
-    api: Api = None,
-    token: Token = None,
-    tenant: Tenant = None,
-) -> None:
-    given = {"siteId": site, "poolId": pool, "state": state}
-    with connect(api, token, tenant) as client:
-        found = client.fleet_list("nodes/list", {key: value for key, value in given.items() if value})
-    if output is OutputFormat.JSON:
-        print_json(found)
-        return
-    columns = ("name", "state", "booked", "address", "machine type", "pool", "message", "id")
-    fields = ("name", "state", "booked", "address", "machineType", "poolId", "message", "id")
-    show_table(columns, [pick(one, *fields) for one in found], "there are no machines")
