@@ -2,8 +2,12 @@
 
 import re
 import uuid
+from urllib.parse import quote
 
 from fastapi import Request
+
+from api.settings import ApiSettings
+from domain.workflow_ids import operation_workflow_id
 
 _HOST = re.compile(r"[A-Za-z0-9.\-_\[\]:]{1,255}\Z")
 
@@ -30,11 +34,10 @@ def operation_url(request: Request, operation_id: uuid.UUID) -> str:
     return f"{base_url(request)}/operations/{operation_id}"
 
 
-def workflow_id(operation_id: uuid.UUID) -> str:
-    """The operation's workflow."""
-    return f"operation/{operation_id}"
-
-
-def workflow_url(ui: str, operation_id: uuid.UUID) -> str | None:
+def workflow_url(settings: ApiSettings, operation_id: uuid.UUID) -> str | None:
     """The operation's workflow in the Web UI, when its address is known."""
-    return f"{ui}/namespaces/default/workflows/operation%2F{operation_id}" if ui else None
+    if not settings.temporal_ui:
+        return None
+    namespace = quote(settings.temporal_namespace, safe="")
+    name = quote(operation_workflow_id(operation_id), safe="")
+    return f"{settings.temporal_ui}/namespaces/{namespace}/workflows/{name}"

@@ -17,6 +17,7 @@ from api.cluster import nodes, operations, status
 from api.context import Context, context_of
 from api.errors import answer
 from api.fleet import clusters as fleet_clusters
+from api.fleet import decisions as fleet_decisions
 from api.fleet import nodes as fleet_nodes
 from api.fleet import operations as fleet_operations
 from api.fleet import pools as fleet_pools
@@ -38,6 +39,7 @@ _GROUPS = (
     fleet_profiles,
     fleet_clusters,
     fleet_operations,
+    fleet_decisions,
 )
 _SECURITY = {
     "Bearer": {"type": "http", "scheme": "bearer", "description": "a token of this service"},

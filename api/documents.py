@@ -33,6 +33,7 @@ class FleetFailure(BaseModel):
     message: str
     details: list[ErrorDetail]
     correlationId: str  # noqa: N815
+    operationId: str | None = None  # noqa: N815
 
 
 class FleetError(BaseModel):

@@ -86,14 +86,15 @@ def answer(request: Request, refusal: Refusal, *, location: str | None = None) -
 
 
 def _fleet_body(request: Request, refusal: Refusal) -> dict[str, object]:
-    return {
-        "error": {
-            "code": refusal.code,
-            "message": refusal.message,
-            "details": [{"path": detail.path, "message": detail.message} for detail in refusal.details],
-            "correlationId": correlation_id(request),
-        }
+    error: dict[str, object] = {
+        "code": refusal.code,
+        "message": refusal.message,
+        "details": [{"path": detail.path, "message": detail.message} for detail in refusal.details],
+        "correlationId": correlation_id(request),
     }
+    if refusal.operation_id is not None:
+        error["operationId"] = str(refusal.operation_id)
+    return {"error": error}
 
 
 def _cluster_body(request: Request, refusal: Refusal, status: int) -> dict[str, object]:

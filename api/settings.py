@@ -18,6 +18,7 @@ class ApiSettings(BaseSettings):
     api_tls_key: Path | None = None
     root_path: str = Field(default="", description="the prefix under which a proxy serves the API")
     temporal_ui: str = Field(default="", description="base URL of the Temporal Web UI, for links")
+    temporal_namespace: str = Field(default="default", description="the workers' namespace, for links")
     sandbox_dir: Path | None = Field(default=None, description="set: sandbox machines may join")
     log_format: Literal["json", "console"] = "json"
 

@@ -13,8 +13,9 @@ from database.events import record_event
 from database.holding import settle_hold
 from database.matching import one_of
 from database.operations import OUTBOX_CHANNEL
-from database.refusals import Detail, invalid, invalid_state
+from database.refusals import invalid_state
 from database.run_ends import end_node_run, end_run
+from database.run_names import check_names
 from database.tables import Node, Operation, Outbox, Run, StepRun
 from domain.failures import FailureCard, FailureClass, failure_card
 from domain.states import FINAL_RUN_STATES, RunState
@@ -28,9 +29,11 @@ async def cancel_operation(
     """Asks for the end of an operation, or of its runs of the nodes in `names`; idempotent.
 
     Returns the names whose runs are concerned: those that are ending now, or had been asked to before. Raises
-    Refusal: INVALID_STATE when it has ended, or for a terminate, INVALID_INPUT for names it is not about.
+    Refusal: INVALID_INPUT for names it is not about, INVALID_STATE for a terminate, and when the operation or
+    every run that is meant has already ended in another way.
     """
     await session.refresh(operation, with_for_update=True)
+    await check_names(session, operation, names)
     if operation.action == "terminate":
         raise invalid_state(
             "a terminate cannot be cancelled: its nodes are given up, and its steps end by their own timeouts"
@@ -55,7 +58,22 @@ async def cancel_operation(
         await settle_hold(session, operation)
     if names is None or claimed:
         await session.execute(text(f"NOTIFY {OUTBOX_CHANNEL}"))
-    return [run.name for run, _ in runs]
+    if names is None:
+        return [run.name for run, _ in runs]
+    return await _concerned(session, operation, names)
+
+
+async def _concerned(session: AsyncSession, operation: Operation, names: Sequence[str]) -> list[str]:
+    """Those of `names` whose run is ending or was cancelled; a refusal when none is."""
+    query = select(Run.name, Run.state).where(Run.operation_id == operation.id, one_of(Run.name, names))
+    states = [tuple(row) for row in await session.execute(query.order_by(Run.position))]
+    concerned = [
+        name for name, state in states if state == RunState.CANCELED or state not in FINAL_RUN_STATES
+    ]
+    if not concerned:
+        ended = ", ".join(f"{name} is {state}" for name, state in states[:20])
+        raise invalid_state(f"there is nothing left to cancel: {ended}")
+    return concerned
 
 
 def _cancel_whole(session: AsyncSession, operation: Operation, actor: str) -> None:
@@ -79,9 +97,6 @@ async def _lock_open_runs(
     """The runs that have not ended, with their nodes, locked after these."""
     mine = Run.operation_id == operation.id
     if names is not None:
-        known = set(await session.scalars(select(Run.name).where(mine)))
-        if unknown := [name for name in dict.fromkeys(names) if name not in known]:
-            raise invalid(*(Detail("names", f"the operation has no run of {name!r}") for name in unknown))
         mine = mine & one_of(Run.name, names)
     live = mine & Run.state.not_in(FINAL_RUN_STATES)
     fresh = {"populate_existing": True}
@@ -105,19 +120,16 @@ async def _end_unstarted(session: AsyncSession, runs: Sequence[tuple[Run, Node |
     now = datetime.now(UTC)
     for run, node in runs:
         run.canceled_by = actor
-        card = _unstarted_card(run, actor, now)
+        said = f"{run.action} of {run.name} was cancelled before it had begun"
         if node is not None and node.generation == run.generation:
-            end_node_run(session, run, node, RunState.CANCELED, card)
+            end_node_run(session, run, node, RunState.CANCELED, _card(f"{said} by {actor}", now))
         else:
-            await end_run(session, run.id, RunState.CANCELED, card)
+            # This says by whom.
+            await end_run(session, run.id, RunState.CANCELED, _card(said, now))
 
 
-def _unstarted_card(run: Run, actor: str, now: datetime) -> FailureCard:
-    return failure_card(
-        FailureClass.CANCELLED,
-        f"{run.action} of {run.name} was cancelled before it had begun, by {actor}",
-        seen=now,
-    )
+def _card(message: str, now: datetime) -> FailureCard:
+    return failure_card(FailureClass.CANCELLED, message, seen=now)
 
 
 async def note_unconfirmed(session: AsyncSession, step: StepRun) -> None:

@@ -1,10 +1,11 @@
 """Held runs: a step failed, everything is kept for inspection, and a person decides how it goes on.
 
-Locks: operation, then node, then run.
+Locks: operation, then nodes by id, then runs.
 """
 
 import uuid
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from sqlalchemy import func, select, text
@@ -13,11 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from database.events import record_event
 from database.matching import one_of
 from database.operations import OUTBOX_CHANNEL
-from database.refusals import Detail, invalid, invalid_state
+from database.refusals import invalid_state
 from database.run_locks import RunCanceledError, lock_live_run
-from database.tables import Operation, Outbox, Run
+from database.run_names import check_names
+from database.tables import Node, Operation, Outbox, Run
 from domain.failures import FailureCard
-from domain.states import ENDING_RUN_STATES, FINAL_RUN_STATES, RunState
+from domain.states import ENDING_RUN_STATES, FINAL_RUN_STATES, NODE_PASSING, NodeStatus, RunState
 
 
 class Verdict(StrEnum):
@@ -25,6 +27,11 @@ class Verdict(StrEnum):
 
     RESUME = "resume"  # run the failed step again, and go on
     ABORT = "abort"  # give it up: the run ends as failed with the step's card
+
+
+_DECIDED = {Verdict.RESUME: "resumed", Verdict.ABORT: "given up"}
+# How many runs a refusal names at most.
+_MOST_NAMED = 20
 
 
 async def hold_run(session: AsyncSession, run_id: uuid.UUID, number: int, card: FailureCard) -> None:
@@ -82,9 +89,15 @@ async def decide(
     when one of them is not held, or without names none is.
     """
     await session.refresh(operation, with_for_update=True)
+    await check_names(session, operation, names)
     runs = await _held(session, operation, names)
-    for run in runs:
+    for run, node in runs:
         run.state = RunState.RUNNING
+        if verdict is Verdict.RESUME:
+            # It is of the past now; the run ends with a card of its own if it fails again.
+            run.card = None
+        if node is not None and node.generation == run.generation:
+            _tell(node, f"{_DECIDED[verdict]} by {actor}")
         session.add(Outbox(operation_id=operation.id, desired=verdict.value, run_id=run.id, hold=run.holds))
         record_event(
             session,
@@ -96,26 +109,43 @@ async def decide(
     await session.flush()
     await settle_hold(session, operation)
     await session.execute(text(f"NOTIFY {OUTBOX_CHANNEL}"))
-    return [run.name for run in runs]
+    return [run.name for run, _ in runs]
 
 
-async def _held(session: AsyncSession, operation: Operation, names: Sequence[str] | None) -> list[Run]:
-    query = select(Run).where(Run.operation_id == operation.id)
-    query = query.where(Run.state == RunState.HELD) if names is None else query.where(one_of(Run.name, names))
-    runs = list(
-        await session.scalars(
-            query.order_by(Run.position).with_for_update().execution_options(populate_existing=True)
-        )
+def _tell(node: Node, message: str) -> None:
+    """The node no longer waits for a person; it must get on within its time again."""
+    now = datetime.now(UTC)
+    passing = NODE_PASSING.get(NodeStatus(node.status))
+    node.message = message
+    node.status_deadline = now + passing.deadline if passing else None
+    node.updated_at = now
+
+
+async def _held(
+    session: AsyncSession, operation: Operation, names: Sequence[str] | None
+) -> list[tuple[Run, Node | None]]:
+    """The held runs with their nodes, locked after these; a refusal when one that is named is not held."""
+    mine = Run.operation_id == operation.id
+    mine = mine & (Run.state == RunState.HELD if names is None else one_of(Run.name, names))
+    fresh = {"populate_existing": True}
+    nodes = await session.scalars(
+        select(Node)
+        .join(Run, Run.node_id == Node.id)
+        .where(mine)
+        .order_by(Node.id)
+        .with_for_update(of=Node)
+        .execution_options(**fresh)
     )
-    if names is not None:
-        known = {run.name for run in runs}
-        if unknown := [name for name in dict.fromkeys(names) if name not in known]:
-            raise invalid(*(Detail("names", f"the operation has no run of {name!r}") for name in unknown))
-        if other := [f"{run.name} is {run.state}" for run in runs if run.state != RunState.HELD]:
-            raise invalid_state(f"not held: {', '.join(other)}")
-    if not runs:
+    by_id = {node.id: node for node in nodes}
+    runs = await session.scalars(
+        select(Run).where(mine).order_by(Run.position).with_for_update().execution_options(**fresh)
+    )
+    found = [(run, by_id.get(run.node_id) if run.node_id else None) for run in runs]
+    if other := [f"{run.name} is {run.state}" for run, _ in found if run.state != RunState.HELD]:
+        raise invalid_state(f"not held: {', '.join(other[:_MOST_NAMED])}")
+    if not found:
         raise invalid_state(f"the operation is {operation.state}, and no run of it is held")
-    return runs
+    return found
 
 
 async def settle_hold(session: AsyncSession, operation: Operation) -> None:

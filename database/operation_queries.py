@@ -1,31 +1,42 @@
-"""Operations as they are read: one, a list, counts of their runs, progress, steps."""
+"""Operations as they are read: one, a list, their summaries, progress, steps."""
 
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, and_, case, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from database.matching import one_of
 from database.pages import Page, PageRequest, page_of
 from database.refusals import not_found
-from database.tables import Operation, Run, StepRun
+from database.tables import Cluster, Machine, Operation, Run, StepRun
+from domain.states import RunState
+from domain.unfinished import UNREACHABLE_CLASSES, Unfinished
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What an operation is about, and how its runs fare: by state, those of lost machines apart."""
+
+    cluster: str | None
+    machine: str | None
+    counts: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one run is; `step` is the last step that began."""
+    """How far one run is; `step` is the last step that began.
 
-    name: str
-    subject: str
-    state: str
+    `changes` counts the steps that have ended by what they did: "changed", "no-change", "skipped".
+    """
+
+    run: Run
     step: str | None
-    card: dict[str, Any] | None
-    started_at: datetime | None
-    ended_at: datetime | None
+    unreachable: bool
+    changes: dict[str, int]
 
 
 async def find_operation(session: AsyncSession, tenant_id: str, operation_id: str) -> Operation:
@@ -86,22 +97,39 @@ async def list_operations(
     )
 
 
-async def count_runs(
-    session: AsyncSession, operation_ids: Sequence[uuid.UUID]
-) -> dict[uuid.UUID, dict[str, int]]:
-    """How many runs of each operation are in which state."""
-    counts: dict[uuid.UUID, dict[str, int]] = {operation_id: {} for operation_id in operation_ids}
-    for row in await session.execute(
-        select(Run.operation_id, Run.state, func.count().label("runs"))
-        .where(Run.operation_id.in_(operation_ids))
-        .group_by(Run.operation_id, Run.state)
-    ):
-        counts[row.operation_id][row.state] = row.runs
-    return counts
+def _unreachable() -> ColumnElement[bool]:
+    """The same as `domain.unfinished` says of a run, in SQL."""
+    lost = [str(one) for one in UNREACHABLE_CLASSES]
+    return and_(
+        Run.state == RunState.FAILED,
+        Run.claim_token.is_not(None),
+        func.coalesce(Run.card["failure_class"].astext.in_(lost), False),
+    )
+
+
+async def summaries_of(session: AsyncSession, operations: Sequence[Operation]) -> dict[uuid.UUID, Summary]:
+    """The summary of each operation, in two queries for any number of them."""
+    ids = [operation.id for operation in operations]
+    counts: dict[uuid.UUID, dict[str, int]] = {operation_id: {} for operation_id in ids}
+    shown = case((_unreachable(), Unfinished.UNREACHABLE.value), else_=Run.state).label("shown")
+    rows = await session.execute(
+        select(Run.operation_id, shown, func.count().label("runs"))
+        .where(one_of(Run.operation_id, ids))
+        .group_by(Run.operation_id, shown)
+    )
+    for row in rows:
+        counts[row.operation_id][row.shown] = row.runs
+    names = await session.execute(
+        select(Operation.id, Cluster.name.label("cluster"), Machine.name.label("machine"))
+        .outerjoin(Cluster, Cluster.id == Operation.cluster_id)
+        .outerjoin(Machine, Machine.id == Operation.machine_id)
+        .where(one_of(Operation.id, ids))
+    )
+    return {row.id: Summary(row.cluster, row.machine, counts[row.id]) for row in names}
 
 
 async def progress_of(session: AsyncSession, operation_id: uuid.UUID) -> list[Progress]:
-    """Every run of an operation in its order, with the last step that began."""
+    """Every run of an operation in its order, with the last step that began, and what its steps did."""
     last = (
         select(StepRun.run_id, StepRun.name)
         .join(Run, Run.id == StepRun.run_id)
@@ -111,26 +139,46 @@ async def progress_of(session: AsyncSession, operation_id: uuid.UUID) -> list[Pr
         .subquery()
     )
     rows = await session.execute(
-        select(Run, last.c.name.label("step"))
+        select(Run, last.c.name.label("step"), _unreachable().label("unreachable"))
         .outerjoin(last, last.c.run_id == Run.id)
         .where(Run.operation_id == operation_id)
         .order_by(Run.position)
     )
-    return [
-        Progress(
-            name=run.name,
-            subject=str(run.node_id or run.machine_id),
-            state=run.state,
-            step=step,
-            card=run.card,
-            started_at=run.started_at,
-            ended_at=run.ended_at,
+    changes = await _changes_of(session, operation_id)
+    return [Progress(run, step, unreachable, changes.get(run.id, {})) for run, step, unreachable in rows]
+
+
+async def _changes_of(session: AsyncSession, operation_id: uuid.UUID) -> dict[uuid.UUID, dict[str, int]]:
+    """How many steps of each run changed their machine, found nothing to change, or were skipped.
+
+    Attempts of one step count once, and as a change if any of them applied it: a second attempt finds done
+    what a first one did before it failed.
+    """
+    applied = func.bool_or(StepRun.outcome.in_(("changed", "verify-failed")))
+    outcome = case((applied, "changed"), else_=func.min(StepRun.outcome)).label("outcome")
+    steps = (
+        select(StepRun.run_id, StepRun.position, outcome)
+        .join(Run, Run.id == StepRun.run_id)
+        .where(Run.operation_id == operation_id, StepRun.ended_at.is_not(None), StepRun.outcome.is_not(None))
+        .group_by(StepRun.run_id, StepRun.position)
+        .subquery()
+    )
+    rows = await session.execute(
+        select(steps.c.run_id, steps.c.outcome, func.count().label("steps")).group_by(
+            steps.c.run_id, steps.c.outcome
         )
-        for run, step in rows
-    ]
+    )
+    changes: dict[uuid.UUID, dict[str, int]] = {}
+    for row in rows:
+        changes.setdefault(row.run_id, {})[row.outcome] = row.steps
+    return changes
 
 
-async def list_steps(session: AsyncSession, operation_id: uuid.UUID, request: PageRequest) -> Page:
-    """The step runs of an operation with their runs, in the order in which they began."""
+async def list_steps(
+    session: AsyncSession, operation_id: uuid.UUID, request: PageRequest, *, name: str | None = None
+) -> Page:
+    """The step runs of an operation, or of its run of one name, with their runs, as they began."""
     query = select(StepRun, Run).join(Run, Run.id == StepRun.run_id).where(Run.operation_id == operation_id)
+    if name is not None:
+        query = query.where(Run.name == name)
     return await page_of(session, query, [StepRun.id], request, kinds=(int,))

@@ -9,13 +9,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import select
+from sqlalchemy import exists, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from database.matching import one_of
 from database.operations import NewRun, claim_request_id, submit_operation
-from database.refusals import Detail, invalid, invalid_state
-from database.tables import Machine, Node, Operation, Run, StepRun
+from database.refusals import invalid_state
+from database.run_names import check_names
+from database.tables import Claim, Machine, Node, Operation, Run, StepRun
 from database.transitions import move_machine, move_node
 from domain.failures import FailureCard
 from domain.states import FINAL_RUN_STATES, MachineState, NodeStatus, RunState
@@ -63,8 +65,6 @@ async def retry_operation(
     The operation itself need not have ended. Raises Refusal: CONFLICT for a used request id, INVALID_INPUT
     for names it is not about, INVALID_STATE when nothing is left to retry, with every reason.
     """
-    if operation.action not in RETRYABLE_ACTIONS:
-        raise invalid_state(f"a {operation.action} cannot be retried; {', '.join(RETRYABLE_ACTIONS)} can")
     new_id = uuid.uuid4()
     if request_id is not None:
         await claim_request_id(
@@ -77,6 +77,9 @@ async def retry_operation(
             cluster_id=operation.cluster_id,
         )
     await session.refresh(operation, with_for_update=True)
+    await check_names(session, operation, names)
+    if operation.action not in RETRYABLE_ACTIONS:
+        raise invalid_state(f"a {operation.action} cannot be retried; {', '.join(RETRYABLE_ACTIONS)} can")
     wanted, left = await _chosen(session, operation, only, names)
     if not wanted:
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in left[:20])
@@ -104,18 +107,16 @@ async def _chosen(
 ) -> tuple[list[tuple[Run, Node | Machine]], list[Left]]:
     """The runs to retry with what they are for, locked by id; and those that are left alone."""
     query = select(Run).where(Run.operation_id == operation.id)
-    runs = list(await session.scalars(query.order_by(Run.position)))
     if names is not None:
-        known = {run.name for run in runs}
-        if unknown := [name for name in dict.fromkeys(names) if name not in known]:
-            raise invalid(*(Detail("names", f"the operation has no run of {name!r}") for name in unknown))
-        runs = [run for run in runs if run.name in set(names)]
+        query = query.where(one_of(Run.name, names))
+    runs = list(await session.scalars(query.order_by(Run.position)))
     subjects = await _lock_subjects(session, runs)
+    overtaken = await _overtaken(session, runs)
     chosen: list[tuple[Run, Node | Machine]] = []
     left: list[Left] = []
     for run in runs:
         subject = subjects[run.node_id or run.machine_id]
-        reason = _reason_to_leave(run, subject, only)
+        reason = _reason_to_leave(run, subject, only, overtaken=run.id in overtaken)
         if reason is None:
             chosen.append((run, subject))
         elif run.state != RunState.SUCCEEDED or names is not None:
@@ -145,7 +146,29 @@ async def _lock_subjects(
     return subjects | {machine.id: machine for machine in machines}
 
 
-def _reason_to_leave(run: Run, subject: Node | Machine, only: Collection[Unfinished]) -> str | None:
+async def _overtaken(session: AsyncSession, runs: Sequence[Run]) -> set[uuid.UUID]:
+    """Those of machines' runs after which another run was about the machine, or held it for a node.
+
+    A machine has no generation. Without this an old join, retried, would bring a machine back to `ready` that
+    has failed to be cleaned since.
+    """
+    later = aliased(Run)
+    newer = exists().where(
+        later.created_at > Run.created_at,
+        or_(later.machine_id == Run.machine_id, later.id == Claim.run_id),
+    )
+    return set(
+        await session.scalars(
+            select(Run.id)
+            .join(Claim, Claim.machine_id == Run.machine_id)
+            .where(one_of(Run.id, [run.id for run in runs if run.machine_id]), newer)
+        )
+    )
+
+
+def _reason_to_leave(
+    run: Run, subject: Node | Machine, only: Collection[Unfinished], *, overtaken: bool
+) -> str | None:
     """None for a run that is retried."""
     if RunState(run.state) not in FINAL_RUN_STATES:
         return f"its run is {run.state}"
@@ -160,6 +183,8 @@ def _reason_to_leave(run: Run, subject: Node | Machine, only: Collection[Unfinis
             return f"the node has moved on since: it is {subject.status}"
         if NodeStatus(subject.status) not in (NodeStatus.FAILED, NodeStatus.UNAVAILABLE):
             return f"the node is {subject.status}"
+    elif overtaken:
+        return f"the machine has been worked on since: it is {subject.state}"
     elif MachineState(subject.state) is not MachineState.FAILED:
         return f"the machine is {subject.state}"
     if kind not in only:

@@ -10,6 +10,9 @@ ATTRIBUTES_LIMIT = 65_536
 
 RequestId = Annotated[str, Field(min_length=1, max_length=255)]
 _Selector = Annotated[list[str], Field(max_length=10_000)]
+# Names of nodes or machines that an operation has runs of.
+RunName = Annotated[str, Field(min_length=1, max_length=63)]
+RunNames = Annotated[list[RunName], Field(min_length=1, max_length=1_000)]
 
 
 class _Body(BaseModel):
@@ -76,3 +79,9 @@ class ManageNodes(_Body):
     hostnames: _Selector | None = None
     ip_addresses: _Selector | None = None
     filter: str | None = Field(default=None, max_length=8_192)
+
+
+class CancelOperation(_Body):
+    """`POST /operations/{id}/cancel`; no body, or one without names, means all of it."""
+
+    names: RunNames | None = None

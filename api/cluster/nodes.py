@@ -8,11 +8,11 @@ from api.addresses import operation_url
 from api.answers import Answer
 from api.cluster.loading import load_records, visible_cluster
 from api.cluster.models import CreateNodes, ManageNodes
-from api.cluster.records import operation_record
+from api.cluster.operation_records import operation_records
 from api.context import context_of
 from api.routing import add_reader, add_writer
 from database.nodes import Selection, nodes_of_cluster
-from database.operation_queries import count_runs, find_operation, operation_of_request
+from database.operation_queries import find_operation, operation_of_request
 from database.refusals import Detail, Refusal, RefusalCode, invalid, not_found
 from database.set_requests import SetRequest
 from database.submission import create_nodes
@@ -31,9 +31,8 @@ async def list_nodes(request: Request, session: AsyncSession, caller: Caller) ->
     records = await load_records(session, cluster)
     body: dict[str, object] = {"nodes": [records.record(row) for row in rows]}
     if operation is not None:
-        counts = await count_runs(session, [operation.id])
-        ui = context_of(request).settings.temporal_ui
-        body["operation"] = operation_record(operation, counts[operation.id], ui)
+        settings = context_of(request).settings
+        (body["operation"],) = await operation_records(session, settings, [operation])
     return Answer(body)
 
 

@@ -1,20 +1,17 @@
-"""`/operations`: what callers poll."""
+"""`/operations`: what callers poll, and how they end one."""
 
 from fastapi import APIRouter, Request, Response
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.access import Caller
+from api.addresses import operation_url
 from api.answers import Answer
-from api.cluster.records import operation_record
+from api.cluster.models import CancelOperation
+from api.cluster.operation_records import operation_record, operation_records
 from api.context import context_of
-from api.routing import add_reader
-from database.operation_queries import (
-    count_runs,
-    find_operation,
-    newest_operations,
-    operation_of_request,
-    progress_of,
-)
+from api.routing import add_reader, add_writer
+from database.cancellation import cancel_operation
+from database.operation_queries import find_operation, newest_operations, operation_of_request
 from database.refusals import Refusal, RefusalCode
 from domain.permissions import Permission
 
@@ -37,19 +34,30 @@ async def list_operations(request: Request, session: AsyncSession, caller: Calle
         if "\0" not in request_id:
             one = await operation_of_request(session, caller.tenant_id, request_id)
         found = [one] if one else []
-    counts = await count_runs(session, [operation.id for operation in found])
-    ui = context_of(request).settings.temporal_ui
-    return Answer([operation_record(operation, counts[operation.id], ui) for operation in found])
+    return Answer(await operation_records(session, context_of(request).settings, found))
 
 
 async def show_operation(request: Request, session: AsyncSession, caller: Caller) -> Response:
     """One operation with the progress of each of its nodes."""
     operation = await find_operation(session, caller.tenant_id, request.path_params["operation"])
     caller.authorize()
-    counts = await count_runs(session, [operation.id])
-    progress = await progress_of(session, operation.id)
-    ui = context_of(request).settings.temporal_ui
-    return Answer(operation_record(operation, counts[operation.id], ui, progress))
+    return Answer(await operation_record(session, context_of(request).settings, operation))
+
+
+async def cancel(request: Request, session: AsyncSession, caller: Caller, body: CancelOperation) -> Response:
+    """Asks for the end of an operation, or of its runs of some nodes; asked twice it answers the same.
+
+    What has not begun ends at once; of what runs, every process on its machine is ended first. 409 when it
+    has ended in another way, and for a terminate.
+    """
+    operation = await find_operation(session, caller.tenant_id, request.path_params["operation"])
+    caller.authorize()
+    await cancel_operation(session, operation, actor=caller.name, names=body.names)
+    return Answer(
+        await operation_record(session, context_of(request).settings, operation),
+        status_code=202,
+        headers={"Location": operation_url(request, operation.id)},
+    )
 
 
 add_reader(
@@ -61,3 +69,11 @@ add_reader(
 )
 add_reader(router, "/operations", Permission.CLUSTERS_READ, list_operations, include_in_schema=False)
 add_reader(router, "/operations/{operation}", Permission.CLUSTERS_READ, show_operation)
+add_writer(
+    router,
+    "/operations/{operation}/cancel",
+    Permission.CLUSTERS_OPERATE,
+    CancelOperation,
+    cancel,
+    status_code=202,
+)

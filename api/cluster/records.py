@@ -1,14 +1,12 @@
-"""Records in the clients' words: a node in PascalCase, an operation in camelCase."""
+"""Records of nodes in the clients' words, and how moments and failures are written in any record."""
 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from api.addresses import workflow_id, workflow_url
 from database.nodes import NodeRow
-from database.operation_queries import Progress
-from database.tables import MachineType, NodeArray, Operation
+from database.tables import MachineType, NodeArray
 from domain.failures import FailureCard
 from domain.states import NODE_STATE, NodeStatus
 
@@ -72,7 +70,7 @@ class NodeRecords:
 
     def record(self, row: NodeRow) -> dict[str, Any]:
         """The record of a node. Attributes of array and request come first, facts over them."""
-        failed = row.card is not None and row.status == NodeStatus.FAILED
+        failed = row.card is not None and row.status in (NodeStatus.FAILED, NodeStatus.UNAVAILABLE)
         record = {
             **self._base(row),
             "Name": row.name,
@@ -96,38 +94,3 @@ class NodeRecords:
         if row.instance_id is not None:
             record["InstanceId"] = row.instance_id
         return record
-
-
-def operation_record(
-    operation: Operation, counts: Mapping[str, int], ui: str, progress: Sequence[Progress] | None = None
-) -> dict[str, Any]:
-    """An OperationStatus: what the clients know, then what they drop."""
-    record: dict[str, Any] = {
-        "action": operation.action,
-        "startTime": moment(operation.created_at),
-        "id": str(operation.id),
-        "state": operation.state,
-        "message": operation.message,
-        "card": operation.card,
-        "counts": dict(counts),
-        "requestId": operation.request_id,
-        "createdBy": operation.created_by,
-        "endTime": moment(operation.ended_at),
-        "workflowId": workflow_id(operation.id),
-        "workflowUrl": workflow_url(ui, operation.id),
-    }
-    if progress is not None:
-        record["progress"] = [
-            {
-                "name": run.name,
-                "nodeId": run.subject,
-                "state": run.state,
-                "step": run.step,
-                "message": card_text(run.card),
-                "card": run.card,
-                "startTime": moment(run.started_at),
-                "endTime": moment(run.ended_at),
-            }
-            for run in progress
-        ]
-    return record

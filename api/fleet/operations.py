@@ -1,4 +1,4 @@
-"""operations.get, list, steps, logs."""
+"""operations.get, list, steps, logs: how far work is. What decides about it is in `decisions`."""
 
 import base64
 from typing import Annotated, Literal
@@ -8,7 +8,9 @@ from pydantic import Field, StringConstraints
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.access import Caller
-from api.cluster.records import card_text, moment, operation_record
+from api.cluster.models import RunName
+from api.cluster.operation_records import operation_record, operation_records
+from api.cluster.records import card_text, moment
 from api.context import Context
 from api.fleet.fields import ClusterName, ListInput, OperationId, TenantInput, page_body
 from api.fleet.methods import add_method
@@ -36,9 +38,10 @@ class ListOperations(ListInput):
 
 
 class ListSteps(ListInput):
-    """operations.steps."""
+    """operations.steps; `name` is a node's or machine's, whose steps alone are meant."""
 
     operationId: OperationId  # noqa: N815
+    name: RunName | None = None
 
 
 class ReadLog(TenantInput):
@@ -49,14 +52,18 @@ class ReadLog(TenantInput):
     offset: int = Field(default=0, ge=0, le=9_223_372_036_854_775_807)
 
 
-def _record(operation: Operation, counts: dict[str, int], context: Context) -> dict[str, object]:
+def _in_fleet(operation: Operation, record: dict[str, object]) -> dict[str, object]:
     return {
-        **operation_record(operation, counts, context.settings.temporal_ui),
+        **record,
         "nodeId": operation.machine_id,
         "clusterId": operation.cluster_id,
         "runCount": operation.run_count,
-        "retryOf": str(operation.retry_of) if operation.retry_of else None,
     }
+
+
+async def shown(context: Context, session: AsyncSession, operation: Operation) -> dict[str, object]:
+    """The record of one operation in this surface's answers."""
+    return _in_fleet(operation, await operation_record(session, context.settings, operation))
 
 
 async def get_operation(
@@ -65,10 +72,7 @@ async def get_operation(
     """One operation with the progress of each of its runs."""
     operation = await operation_queries.find_operation(session, caller.tenant_id, body.operationId)
     caller.authorize()
-    counts = await operation_queries.count_runs(session, [operation.id])
-    progress = await operation_queries.progress_of(session, operation.id)
-    shown = operation_record(operation, {}, "", progress)["progress"]
-    return {"operation": {**_record(operation, counts[operation.id], context), "progress": shown}}
+    return {"operation": await shown(context, session, operation)}
 
 
 async def list_operations(
@@ -84,8 +88,8 @@ async def list_operations(
         cluster_id=cluster.id if cluster else None,
         state=body.state,
     )
-    counts = await operation_queries.count_runs(session, [operation.id for operation in page.rows])
-    return page_body(page, [_record(operation, counts[operation.id], context) for operation in page.rows])
+    records = await operation_records(session, context.settings, page.rows)
+    return page_body(page, [_in_fleet(*pair) for pair in zip(page.rows, records, strict=True)])
 
 
 def _step_record(step: StepRun, run: Run) -> dict[str, object]:
@@ -101,6 +105,7 @@ def _step_record(step: StepRun, run: Run) -> dict[str, object]:
         "attempt": step.attempt,
         "state": step.state,
         "outcome": step.outcome,
+        "outputs": step.outputs,
         "exitStatus": step.exit_status,
         "signal": step.signal,
         "message": card_text(step.card),
@@ -118,7 +123,7 @@ async def list_steps(
     """Every attempt of every step of an operation, in the order in which they began."""
     operation = await operation_queries.find_operation(session, caller.tenant_id, body.operationId)
     caller.authorize()
-    page = await operation_queries.list_steps(session, operation.id, body.page())
+    page = await operation_queries.list_steps(session, operation.id, body.page(), name=body.name)
     return page_body(page, [_step_record(step, run) for step, run in page.rows])
 
 
