@@ -22,10 +22,15 @@ Examples:
 \b
   bringup dev                                 four machines, API on 8080, Web UI on 8233
   bringup dev --machines 40                   a larger site
+  bringup dev --gpus 8                        machines with eight simulated GPUs each
   bringup dev --machines 0                    no machines; needs no root
   bringup dev --api-port 0 --temporal-port 0 --ui-port 0 --data-dir /tmp/b --ready-file /tmp/b.json
                                               beside another one, for a script that waits for the file
   bringup dev --reset                         forget all state and start afresh
+
+The GPUs are simulated: a library in the driver's place answers what a driver would say, and nothing can be
+computed on them. All machines of a data directory have as many, fixed when the first are made; another number
+needs --reset or another --data-dir.
 
 When it does not start, `bringup doctor` says what this host lacks.
 """
@@ -48,6 +53,17 @@ TemporalPort = Annotated[int, typer.Option(min=0, max=65535, help="Port of Tempo
 UiPort = Annotated[int, typer.Option(min=0, max=65535, help="Port of the Web UI; 0 picks a free one.")]
 MachineCount = Annotated[int, typer.Option("--machines", min=0, max=250, help="How many sandbox machines.")]
 
+GpuCount = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus",
+        min=0,
+        max=64,
+        help="Simulated GPUs in each machine. Default: as those of the data directory have, else 0.",
+        show_default=False,
+    ),
+]
+
 
 def dev(
     data_dir: DataDir = Path(".bringup"),
@@ -55,6 +71,7 @@ def dev(
     temporal_port: TemporalPort = 7233,
     ui_port: UiPort = 8233,
     machines: MachineCount = 4,
+    gpus: GpuCount = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="First end what is left and remove all state.")
     ] = False,
@@ -81,7 +98,7 @@ def dev(
         show(missing, console)
         raise typer.Exit(1)
     screen = Screen()
-    options = Options(data_dir, Ports(api_port, temporal_port, ui_port), machines, reset, ready_file)
+    options = Options(data_dir, Ports(api_port, temporal_port, ui_port), machines, gpus, reset, ready_file)
     try:
         asyncio.run(Stack(options, screen).run())
     except DevError as error:

@@ -23,7 +23,7 @@ class Joining:
     async def bring_up(self, machines: Sequence[SandboxMachine]) -> str:
         """Returns the site's id when every machine is usable or has failed; says which have failed."""
         site = await self._fleet.ensure_site()
-        await self._fleet.ensure_machine_type(os.cpu_count() or 1, memory_gb())
+        await self._fleet.ensure_machine_types(machines, os.cpu_count() or 1, memory_gb())
         names = [machine.name for machine in machines]
         self._waiting = dict.fromkeys(names, "not joined")
         joined = await self._fleet.join_missing(site, machines)

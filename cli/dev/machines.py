@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from cli.dev.data import DataDirectory
 from cli.dev.errors import DevError
@@ -22,18 +23,19 @@ class Machines:
         self._environment = environment
         self.touched = False  # whether there may be machines to power off
 
-    async def up(self, count: int) -> list[SandboxMachine]:
-        """Powers on `count` machines, made if need be, and puts their SSH key where secrets are read."""
+    async def up(self, count: int, gpus: int | None = None) -> list[SandboxMachine]:
+        """Powers on `count` machines, made if need be, and puts their SSH key where secrets are read.
+
+        New ones get `gpus` GPUs, None: as many as the others have. Raises `DevError` when there are machines
+        with another number, for a machine keeps what it was made with.
+        """
         self.touched = True
-        output = await self._sandbox(
-            "up", "--machines", str(count), "--names-from", SITE, seconds=_UP_SECONDS
-        )
+        with_gpus = [] if gpus is None else ["--gpus", str(gpus)]
+        words = ["--machines", str(count), *with_gpus, "--names-from", SITE]
+        output = await self._sandbox("up", *words, seconds=_UP_SECONDS)
         try:
             found = json.loads(output)["machines"]
-            machines = [
-                SandboxMachine(str(one["name"]), str(one["address"]), int(one["port"]), str(one["user"]))
-                for one in found
-            ]
+            machines = [_machine(one) for one in found]
             keys = {str(one["keyFile"]) for one in found}
         except (ValueError, KeyError, TypeError) as error:
             raise DevError(
@@ -56,6 +58,18 @@ class Machines:
             log=self._data.logs / "sandbox.log",
             seconds=seconds,
         )
+
+
+def _machine(record: Mapping[str, Any]) -> SandboxMachine:
+    model = record["gpuModel"]
+    return SandboxMachine(
+        name=str(record["name"]),
+        address=str(record["address"]),
+        port=int(record["port"]),
+        user=str(record["user"]),
+        gpus=int(record["gpus"]),
+        gpu_model=None if model is None else str(model),
+    )
 
 
 def install_secret(source: Path, target: Path) -> None:

@@ -10,7 +10,7 @@ import httpx
 from cli.dev.errors import DevError
 
 TENANT = "dev"
-SITE, REGION, MACHINE_TYPE = "local", "local", "sandbox"
+SITE, REGION = "local", "local"
 KEY_SECRET = "secret://file/ssh/local"
 _POLL = 0.25  # seconds between two looks at joining machines
 _JOINS_AT_ONCE = 8
@@ -33,6 +33,13 @@ class SandboxMachine:
     address: str
     port: int
     user: str
+    gpus: int = 0
+    gpu_model: str | None = None
+
+    @property
+    def machine_type(self) -> str:
+        """The type it joins as: `sandbox`, or such as `sandbox-h100-8`."""
+        return f"sandbox-{self.gpu_model.lower()}-{self.gpus}" if self.gpu_model else "sandbox"
 
 
 class Fleet:
@@ -60,12 +67,16 @@ class Fleet:
         made = await self.call("sites/create", {"name": SITE, "region": REGION})
         return str(made["site"]["id"])
 
-    async def ensure_machine_type(self, vcpu: int, memory_gb: int) -> None:
-        """Makes the machine type of sandbox machines if need be."""
-        known = await self._list("machineTypes/list", {})
-        if all(kind["name"] != MACHINE_TYPE for kind in known):
-            size = {"vcpu": vcpu, "memoryGb": memory_gb, "gpuCount": 0}
-            await self.call("machineTypes/create", {"name": MACHINE_TYPE, **size})
+    async def ensure_machine_types(
+        self, machines: Sequence[SandboxMachine], vcpu: int, memory_gb: int
+    ) -> None:
+        """Makes the machine types that these machines join as, and plain `sandbox`, if need be."""
+        known = {kind["name"] for kind in await self._list("machineTypes/list", {})}
+        wanted = {machine.machine_type: (machine.gpus, machine.gpu_model) for machine in machines}
+        for name, (gpus, model) in {"sandbox": (0, None), **wanted}.items():
+            if name not in known:
+                size = {"vcpu": vcpu, "memoryGb": memory_gb, "gpuCount": gpus, "gpuModel": model}
+                await self.call("machineTypes/create", {"name": name, **size})
 
     async def machines(self, site: str) -> dict[str, dict[str, Any]]:
         """The machines of a site by name."""
@@ -94,7 +105,7 @@ class Fleet:
                 "port": machine.port,
                 "user": machine.user,
                 "keySecret": KEY_SECRET,
-                "machineType": MACHINE_TYPE,
+                "machineType": machine.machine_type,
                 "bmc": {"address": f"sandbox://{machine.name}"},
             },
         )

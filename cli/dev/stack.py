@@ -28,6 +28,7 @@ class Options:
     data_dir: Path
     ports: Ports
     machines: int
+    gpus: int | None
     reset: bool
     ready_file: Path | None
 
@@ -116,8 +117,10 @@ class Stack:
         if self._options.machines == 0:
             return []
         with self._screen.timed("machines", "on") as words:
-            machines = await parts.machines.up(self._options.machines)
+            machines = await parts.machines.up(self._options.machines, self._options.gpus)
             words.append(f"{len(machines)}, {machines[0].address} to {machines[-1].address}")
+            if machines[0].gpus:
+                words.append(f"{machines[0].gpus} simulated GPUs each")
         return machines
 
     async def _start_api(self, parts: Parts) -> None:

@@ -54,7 +54,7 @@ async def test_site_type_and_machines_are_made_once() -> None:
     for joined in (3, 0):
         fleet = api.fleet()
         site = await fleet.ensure_site()
-        await fleet.ensure_machine_type(2, 24)
+        await fleet.ensure_machine_types(MACHINES, 2, 24)
         assert site == "sites-0"
         assert await fleet.join_missing(site, MACHINES) == joined
     made = [method for method, _ in api.calls if not method.endswith("/list")]
@@ -62,6 +62,17 @@ async def test_site_type_and_machines_are_made_once() -> None:
     _, join = next(call for call in api.calls if call[0] == "nodes/join")
     assert join["bmc"] == {"address": f"sandbox://{join['name']}"}
     assert join["keySecret"] == "secret://file/ssh/local"
+
+
+async def test_machines_with_gpus_join_as_a_type_that_says_so() -> None:
+    api = Api()
+    fleet = api.fleet()
+    machines = [SandboxMachine("local-1", "10.0.0.1", 22, "root", gpus=8, gpu_model="H100")]
+    await fleet.ensure_machine_types(machines, 2, 24)
+    await fleet.join_missing(await fleet.ensure_site(), machines)
+    sizes = {kind["name"]: (kind["gpuModel"], kind["gpuCount"]) for kind in api.types}
+    assert sizes == {"sandbox": (None, 0), "sandbox-h100-8": ("H100", 8)}
+    assert api.nodes[0]["machineType"] == "sandbox-h100-8"
 
 
 async def test_the_wait_outlives_a_pause_of_the_api_and_ends_when_all_are_usable_or_failed() -> None:

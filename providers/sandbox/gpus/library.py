@@ -50,9 +50,9 @@ def _compile(built: Path, without: Sequence[str]) -> None:
 
 
 def _compiler() -> str:
-    found = shutil.which("gcc", path=COMMAND_PATH)
+    found = shutil.which("cc", path=COMMAND_PATH)
     if found is None:
         raise CommandError(
-            "simulated GPUs are compiled on first use, and gcc is missing: apt-get install gcc libc6-dev"
+            "simulated GPUs are compiled on first use, and cc is missing: apt-get install gcc libc6-dev"
         )
     return found
