@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 SupervisorFailureClass = Literal[
-    "superseded", "no-space", "privilege", "lost-machine", "validation", "internal"
+    "superseded", "no-space", "privilege", "lost-machine", "validation", "health", "internal"
 ]
 
 

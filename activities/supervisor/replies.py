@@ -20,8 +20,8 @@ def parse(words: str, arguments: tuple[str, ...], endpoint: str) -> dict[str, st
     if code == "unproven":
         raise Unproven(f"{endpoint}: {text}")
     message = f"{endpoint}: supervisor {arguments[0]}: {text or words}"
-    if code == "validation":
-        raise SupervisorError(f"{endpoint}: {text}", "validation")
+    if code == "validation" or code == "health" or code == "lost-machine":
+        raise SupervisorError(f"{endpoint}: {text}", code)
     raise SupervisorError(message, classify(text) if code == "io" else "internal")
 
 

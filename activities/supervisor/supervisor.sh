@@ -3,14 +3,15 @@
 #
 #   supervisor.sh CGROUP NONCE VERB ARGS...     started by the client with `env -i` and a fixed PATH
 #
-# Under BASE (two folders above this file):  token  highest claim token seen;  way  how processes of a step are
-# found on this boot;  runs/KEY_st  the step's story, its last line the state;  KEY_out, KEY_err  what it said;
+# Under BASE (two folders above this file):  token  highest claim token seen;  way  what was found out about the
+# machine on this boot: how processes of a step are found, how files are locked;  runs/KEY_st  the step's story, its last line the state;  KEY_out, KEY_err  what it said;
 # KEY_output  what it wrote to BRINGUP_OUTPUT;
 # KEY_lock  claim, liveness and end in one: its runner holds it, the kernel frees it however the runner dies.
 # Every answer is a line "#bringup NONCE WORDS" on standard error, preceded by a newline of its own; the exit
 # status says nothing. Nothing secret is ever on a command line.
 #
-# dash and other POSIX shells; needs flock, setsid, and cat, head, dd, mkdir, rm, sleep, date.
+# For dash, busybox and other POSIX shells. Needs setsid, env, cat, dd, wc, mkdir, rmdir, rm, mv, sleep, date, uname,
+# and one of flock, perl and python3; ls, find, sed, awk and tail to clean up.
 set -u
 umask 077
 CGROUP=$1 NONCE=$2 VERB=$3
@@ -34,16 +35,42 @@ writable() { # FILE: create it if need be; say why not
   true 2>/dev/null >> "$1" || fail io "$( (true >> "$1") 2>&1)"
 }
 
-# ---- how the processes of a step are found -------------------------------------------------------------
+# ---- what the machine is able to do --------------------------------------------------------------------
 
-way() { # sets boot, way, btime, reset; looks anew after each boot
+way() { # sets boot, way, btime, reset, lock; looks anew after each boot
   read -r boot < /proc/sys/kernel/random/boot_id
-  known=
-  [ ! -e "$BASE/way" ] || read -r known way btime reset < "$BASE/way"
-  [ "$known" = "$boot" ] || probe
+  known= lock=
+  # Two lines: an earlier version of this script reads, and writes, the first only.
+  [ ! -e "$BASE/way" ] || { read -r known way btime reset; read -r lock; } < "$BASE/way"
+  [ "$known" = "$boot" ] && [ -n "$lock" ] || probe
 }
 
 probe() {
+  sleep 0.01 2>/dev/null || fail health "the machine's sleep takes no fractions of a second, which are needed"
+  writable "$BASE/way.$$"
+  probe_lock
+  probe_processes
+  reset=--default-signal=INT,QUIT
+  /usr/bin/env $reset true 2>/dev/null || reset=-
+  uptime
+  btime=$(($(date +%s) - ${up%.*}))
+  printf '%s\n' "$boot $way $btime $reset" "$lock" > "$BASE/way.$$" && mv "$BASE/way.$$" "$BASE/way" ||
+    fail io "$BASE/way: No space left on device"
+}
+
+probe_lock() {
+  exec 7>> "$BASE/way.$$"
+  for lock in flock poll perl python3; do
+    case $lock in flock) flock -w 0.1 7 ;; *) try_lock 7 ;; esac && break
+    lock=
+  done 2>/dev/null
+  exec 7>&-
+  [ -n "$lock" ] && return
+  rm -f "$BASE/way.$$"
+  fail health "none of flock, perl and python3 works on this machine; one is needed to lock a step's records"
+}
+
+probe_processes() {
   way=none
   for root in /sys/fs/cgroup /sys/fs/cgroup/unified; do
     [ -e $root/cgroup.procs ] && [ -e $root/cgroup.controllers ] || continue
@@ -59,14 +86,60 @@ probe() {
   elif [ $way = none ] && python3 -c 'import ctypes; ctypes.CDLL(None).prctl' 2>/dev/null; then
     way=python3
   fi
-  reset=--default-signal=INT,QUIT
-  /usr/bin/env $reset true 2>/dev/null || reset=-
-  uptime
-  btime=$(($(date +%s) - ${up%.*}))
-  writable "$BASE/way.$$"
-  echo "$boot $way $btime $reset" > "$BASE/way.$$" && mv "$BASE/way.$$" "$BASE/way" ||
-    fail io "$BASE/way: No space left on device"
 }
+
+# ---- locks ---------------------------------------------------------------------------------------------
+# Of whole files, held by a descriptor: flock of util-linux, a flock that cannot wait for a time (busybox), or the
+# same system call through perl or python3 (a busybox without flock).
+
+perl_lock='open F, "<&=$ARGV[0]" or exit 2; my $left = 2 * $ARGV[2];
+  until (flock F, $ARGV[1]) { exit 75 if $left-- <= 0; select undef, undef, undef, 0.05 }'
+python_lock='import fcntl, sys, time
+fd, mode, left = int(sys.argv[1]), int(sys.argv[2]), 2 * int(sys.argv[3])
+while True:
+    try:
+        sys.exit(fcntl.flock(fd, mode))
+    except BlockingIOError:
+        if left <= 0:
+            sys.exit(75)
+    left -= 1
+    time.sleep(0.05)'
+
+try_lock() { # FD: take the exclusive lock if nobody has one
+  case $lock in
+    flock | poll) flock -n "$1" ;;
+    perl) perl -e "$perl_lock" "$1" 6 0 ;;
+    python3) python3 -ISc "$python_lock" "$1" 6 0 ;;
+  esac
+}
+
+wait_lock() { # FD s|x TENTHS: take a shared or exclusive lock within that time; else false
+  mode=5 late=75
+  [ "$2" = s ] || mode=6
+  case $lock in
+    flock) late=1; flock -"$2" -w $(($3 / 10)).$(($3 % 10)) "$1" ;;
+    poll) late=1; poll_lock "$@" ;;
+    perl) perl -e "$perl_lock" "$1" $mode "$3" ;;
+    python3) python3 -ISc "$python_lock" "$1" $mode "$3" ;;
+  esac
+  case $? in
+    0) ;;
+    $late) return 1 ;;
+    *) fail internal "$lock does not work on this machine any more; nothing can be waited for" ;;
+  esac
+}
+
+poll_lock() { # as wait_lock; a wait of more than ten seconds may end a second late
+  turns=$3 pause=0.1
+  [ "$3" -le 100 ] || turns=$(($3 / 10)) pause=1
+  until flock -"$2" -n "$1"; do
+    [ $? = 1 ] || return 2
+    [ $((turns -= 1)) -ge 0 ] || return 1
+    sleep $pause
+  done
+}
+
+# ---- how the processes of a step are found -------------------------------------------------------------
 
 group() { G=${way#cgroup:}/s-$KEY; }
 
@@ -228,8 +301,7 @@ finish() { # record, free the lock, then tidy, for the client waits for the lock
 
 watchdog() { # ends with the runner, whose lock it waits for, or at the step's time limit
   exec 9>&- 8< "${K}_lock"
-  flock -s -w "$TIMEOUT" 8
-  [ $? = 1 ] || exit 0
+  if wait_lock 8 s $((TIMEOUT * 10)); then exit 0; fi
   true > "${K}_over"
   state
   [ "$s" = started ] || exit 0
@@ -286,11 +358,13 @@ arguments() {
 
 discard() { rm -f "$IN.body" "$IN.env" "$IN.check"; }
 
+take() { # NAME SIZE: that much of the input, and not a byte more, as busybox's head would
+  message=$({ [ "$2" = 0 ] || exec dd iflag=fullblock bs="$2" count=1; } 2>&1 > "$IN.$1")
+}
+
 receive() { # body, environment, check and a last line that proves they came whole, before any lock is taken
   received=1
-  message=$(head -c "$LEN_BODY" 2>&1 > "$IN.body") &&
-    message=$(head -c "$LEN_ENV" 2>&1 > "$IN.env") &&
-    { [ "$LEN_CHECK" = - ] || message=$(head -c "$LEN_CHECK" 2>&1 > "$IN.check"); } ||
+  take body "$LEN_BODY" && take env "$LEN_ENV" && { [ "$LEN_CHECK" = - ] || take check "$LEN_CHECK"; } ||
     { discard; fail io "$message"; }
   last=
   read -r last
@@ -347,9 +421,7 @@ pull() {
 attend() { # stream until the lock is free; a closed channel or a dead sshd ends this, and only this
   slice=1
   while :; do
-    flock -s -w 0.$slice 8 && break
-    # 1 says that the time is over; anything else that flock itself is gone, and no wait would ever end.
-    [ $? = 1 ] || fail internal "flock does not work on this machine any more; nothing can be waited for"
+    wait_lock 8 s $slice && break
     pull
     say alive
     lineage
@@ -361,7 +433,7 @@ attend() { # stream until the lock is free; a closed channel or a dead sshd ends
 settle() { # until the key's state is a last one, starting it when nobody has
   while state; [ "$s" = none ] || [ "$s" = started ]; do
     exec 9>> "${K}_lock"
-    if flock -n 9; then
+    if try_lock 9; then
       state
       case $s in none) launch "$@" ;; started) lost; break ;; *) break ;; esac
     fi
@@ -427,7 +499,7 @@ cancel_key() { # sets s and clean. $KEY, $K, $G, $GRACE
   writable "${K}_lock"
   while :; do
     exec 9>> "${K}_lock"
-    if flock -n 9; then
+    if try_lock 9; then
       cancel_unattended
       exec 9>&-
       return
@@ -441,7 +513,7 @@ cancel_key() { # sets s and clean. $KEY, $K, $G, $GRACE
       end_step "$GRACE"
     fi
     exec 8< "${K}_lock"
-    flock -s -w 10 8 || { s=running clean=0; return; }
+    wait_lock 8 s 100 || { s=running clean=0; return; }
     exec 8<&-
   done
 }
@@ -473,7 +545,7 @@ admit() { # refuse a lower token; a higher one first ends what lower ones left r
 raise() { # in a subshell: it walks over other keys
   writable "$BASE/token_lock"
   exec 6>> "$BASE/token_lock"
-  flock 6
+  wait_lock 6 x 6000 || fail unproven "another raise of the claim token has not ended within ten minutes"
   token
   [ "$TOKEN" -ge "$highest" ] || fail superseded "$highest"
   writable "$BASE/raising"
@@ -501,7 +573,7 @@ purge() {
     K=${file%_lock} KEY=${K##*/}
     group
     exec 9>> "$file"
-    if flock -n 9 && state && { [ "$s" != started ] || { lost; [ $s = rebooted ]; }; }; then
+    if try_lock 9 && state && { [ "$s" != started ] || { lost; [ $s = rebooted ]; }; }; then
       rm -rf "${K}"_*
       [ "${way%%:*}" != cgroup ] || rmdir "$G" 2>/dev/null
       removed=$((removed + 1))

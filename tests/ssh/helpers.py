@@ -100,3 +100,10 @@ def exists(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def pretend(base: str, *, way: str | None = None, lock: str | None = None) -> None:
+    """Make the supervisor find processes, or lock files, as on a machine that can do only that."""
+    path = Path(base, "way")
+    boot, found_way, btime, reset, found_lock = path.read_text().split()
+    path.write_text(f"{boot} {way or found_way} {btime} {reset}\n{lock or found_lock}\n")

@@ -9,7 +9,7 @@ import pytest
 
 from activities.supervisor.client import Supervisor
 from activities.supervisor.spec import StepState
-from tests.ssh.helpers import Logs, eventually, exists, finish, run, step
+from tests.ssh.helpers import Logs, eventually, exists, finish, pretend, run, step
 
 # Each writes the process id of what must not survive to $PID, and then lasts for minutes.
 ESCAPES = {
@@ -36,9 +36,7 @@ def contained(request: pytest.FixtureRequest, supervisor: Supervisor, base: str)
         return supervisor
     if request.param.startswith("perl") and facts.architecture != "x86_64":
         pytest.skip("the system call number is x86_64's")
-    way = Path(base, "way")
-    boot, _, *rest = way.read_text().split()
-    way.write_text(" ".join([boot, request.param, *rest]) + "\n")
+    pretend(base, way=request.param)
     return supervisor
 
 

@@ -10,7 +10,7 @@ import pytest
 from activities.supervisor.client import Supervisor
 from activities.supervisor.errors import TokenRefused, Unproven
 from activities.supervisor.spec import StepState
-from tests.ssh.helpers import eventually, exists, finish, run, step
+from tests.ssh.helpers import eventually, exists, finish, pretend, run, step
 
 
 def test_a_lower_token_is_refused_for_everything(supervisor: Supervisor, base: str) -> None:
@@ -62,9 +62,7 @@ def test_nothing_starts_while_an_earlier_holders_step_may_still_run(
     supervisor: Supervisor, base: str
 ) -> None:
     supervisor.facts()
-    way = Path(base, "way")
-    boot, _, *rest = way.read_text().split()
-    way.write_text(" ".join([boot, "none", *rest]) + "\n")
+    pretend(base, way="none")
     lasting = step("a.1.1", f"echo $$ > {base}/pid; exec sleep 300", token=1)
     assert run(supervisor, lasting, should_stop=Path(base, "pid").exists) is None
     with pytest.raises(Unproven) as caught:
