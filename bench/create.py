@@ -3,37 +3,28 @@
 Starts a `bringup dev` of its own below a temporary folder, creates as many nodes as there are machines with a
 profile of short steps, and runs the same bodies on the same machines over bare paramiko: one connection and
 one thread a machine, no records, no supervisor, nothing durable. Prints wall times, the processor time that
-each part used, and the ratio. Needs root.
+each part used, and the ratio. Needs root. `python -m bench.fanout` compares with more tools, on one recipe;
+this one takes any number of steps.
 """
 
 import argparse
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import paramiko
-import psutil
-
-from tests.fixtures.dev_stack import Cluster, DevStack
+from bench.fanout.errors import fail_on
+from bench.fanout.paramiko import run_all
+from bench.hosts import hosts_of
+from bench.processor import Meter
+from bench.stack import BenchStack
+from tests.fixtures.dev_stack import Cluster
 
 
 def bodies(count: int) -> list[str]:
     """Short commands, such as recipes are full of."""
     return [f"echo {number} > /var/bench.{number}" for number in range(count)]
-
-
-def processor_seconds(stack: DevStack) -> dict[str, float]:
-    """Processor time used so far, by role; a role's children count with it."""
-    used = {}
-    for role, pid in stack.ready["pids"].items():
-        process = psutil.Process(pid)
-        used[role] = sum(sum(each.cpu_times()[:2]) for each in [process, *process.children(recursive=True)])
-    used["whole host"] = sum(psutil.cpu_times()[:3])
-    return used
 
 
 @contextmanager
@@ -45,51 +36,27 @@ def timed(what: str, results: dict[str, float]) -> Iterator[None]:
     print(f"{what:<42}{results[what]:8.2f} s")
 
 
-def bring_up(stack: DevStack, cluster: Cluster, count: int, results: dict[str, float]) -> None:
+def bring_up(meter: Meter, cluster: Cluster, count: int, results: dict[str, float]) -> None:
     """One create of `count` nodes, from the request to the operation's end."""
-    before = processor_seconds(stack)
+    before = meter.usage()
     with timed(f"bringup: create of {count}", results):
         begun = time.monotonic()
         answer = cluster.create(count)
         accepted = time.monotonic() - begun
         operation = cluster.ended(answer.json()["operationId"], seconds=600)
+    used = meter.usage() - before
     assert operation["state"] == "succeeded", operation
     print(f"  answered 202 after {accepted * 1000:.0f} ms; processor seconds:")
-    after = processor_seconds(stack)
-    for part, seconds in after.items():
-        print(f"    {part:<14}{seconds - before.get(part, 0):6.1f}")
+    for part, seconds in {**used.roles, "machines": used.machines, "whole host": used.host}.items():
+        print(f"    {part:<14}{seconds:6.1f}")
 
 
-def in_threads(work: Callable[[dict[str, Any]], None], machines: list[dict[str, Any]]) -> None:
-    """One thread a machine."""
-    threads = [threading.Thread(target=work, args=(machine,)) for machine in machines]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def bare_paramiko(stack: DevStack, commands: list[str], results: dict[str, float]) -> None:
+def bare_paramiko(stack: BenchStack, commands: list[str], results: dict[str, float]) -> None:
     """The peer: the same commands, one after another, over one connection a machine."""
-    key = paramiko.Ed25519Key.from_private_key_file(str(stack.data_dir / "sandbox" / "ssh" / "id_ed25519"))
-    failures: list[str] = []
-
-    def run_all(machine: dict[str, Any]) -> None:
-        client = paramiko.SSHClient()
-        client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
-        client.connect(
-            machine["address"], username="root", pkey=key, allow_agent=False, look_for_keys=False, timeout=30
-        )
-        for command in commands:
-            _, stdout, _ = client.exec_command(command)
-            if stdout.channel.recv_exit_status() != 0:
-                failures.append(f"{machine['name']}: {command}")
-        client.close()
-
-    machines = stack.fleet("nodes/list", limit=500)["items"]
-    with timed(f"bare paramiko on {len(machines)}", results):
-        in_threads(run_all, machines)
-    assert not failures, failures
+    hosts = hosts_of(stack, stack.machines)
+    with timed(f"bare paramiko on {len(hosts)}", results):
+        failures = run_all(hosts, commands)
+    fail_on("paramiko", failures)
 
 
 def main() -> None:
@@ -110,14 +77,14 @@ def main() -> None:
     ]
     ratios = []
     with tempfile.TemporaryDirectory(prefix="bringup-bench.") as folder:
-        stack = DevStack(Path(folder) / "data", machines=arguments.machines)
+        stack = BenchStack(Path(folder) / "data", machines=arguments.machines)
         try:
-            stack.start(seconds=300)
+            meter = Meter(stack.start())
             cluster = Cluster(stack, steps).make(stack.pool_of_all_machines())
             for _ in range(arguments.rounds):
                 results: dict[str, float] = {}
                 bare_paramiko(stack, commands, results)
-                bring_up(stack, cluster, arguments.machines, results)
+                bring_up(meter, cluster, arguments.machines, results)
                 paramiko_took, bringup_took = results.values()
                 ratios.append(bringup_took / paramiko_took)
                 with timed("bringup: terminate and clean all", results):
