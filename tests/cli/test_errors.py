@@ -187,6 +187,7 @@ async def test_every_command_teaches_with_an_example(lost: Cli) -> None:
         ("pools", "list"),
         ("profiles", "list"),
         ("machines", "list"),
+        ("machines", "show"),
         ("logs",),
         ("apply",),
         ("dev",),
