@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sqlalchemy import exists, or_, select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -241,8 +242,8 @@ async def _stopped_at(session: AsyncSession, runs: Sequence[Run]) -> dict[uuid.U
     last = await session.execute(
         select(StepRun.run_id, StepRun.position, StepRun.state)
         .where(one_of(StepRun.run_id, list(stopped)))
+        .ext(distinct_on(StepRun.run_id))
         .order_by(StepRun.run_id, StepRun.position.desc(), StepRun.attempt.desc())
-        .distinct(StepRun.run_id)
     )
     for run_id, position, state in last:
         stopped[run_id] = position + 1 if state == RunState.SUCCEEDED else position

@@ -5,8 +5,8 @@ from sqlalchemy import select
 
 from database.machine_runs import node_ready
 from database.operations import NewRun
-from database.run_locks import SupersededError
 from database.run_ends import end_run
+from database.run_locks import SupersededError
 from database.runs import MachineClaimedError
 from database.tables import Claim, Event, Node, Run
 from domain.failures import FailureClass, failure_card
