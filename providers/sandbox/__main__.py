@@ -81,7 +81,10 @@ def _gpus(site: SandboxSite, present: set[int], asked: int | None) -> int:
     wrong = present - {asked}
     if asked is not None and wrong:
         text = f"its machines have {', '.join(map(str, sorted(wrong)))} GPUs each, not {asked}"
-        raise ProviderError(f"sandbox site {site.directory}", f"{text}: use another folder, or destroy them")
+        raise ProviderError(
+            f"sandbox site {site.directory}",
+            f"{text}: use another directory, or make the machines anew (bringup dev: --data-dir, --reset)",
+        )
     return max(present, default=0) if asked is None else asked
 
 
