@@ -1,20 +1,25 @@
 """Peers that are commands of their own: a run lives in a cgroup, which counts it and ends it for certain."""
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 from bench.fanout.errors import BenchError, fail_on
 from bench.fanout.recipe import undo
 from bench.hosts import Host
 from bench.processor import Usage, used_in_group
+from cli.dev.process import tied
 from providers.sandbox import cgroups
 
 _BASE_SECONDS = 120.0
 _SECONDS_PER_MACHINE = 15.0
 _LAST_LINES = 25
+_GROUP = "bringup-bench-"
 # The shell moves itself into the group and becomes the command: all that it starts is in there too, also what
 # detaches itself, such as the connection masters of OpenSSH.
 _ENTER = 'echo $$ > "$0" && exec "$@"'
@@ -52,7 +57,8 @@ class CommandPeer:
         root = cgroups.cgroup2_root()
         if root is None:
             raise BenchError("this host has no cgroup2 tree, by which processes are counted")
-        group = root / f"bringup-bench-{os.getpid()}"
+        _end_leftovers(root)
+        group = root / f"{_GROUP}{os.getpid()}"
         group.mkdir()
         try:
             begun = time.monotonic()
@@ -69,7 +75,7 @@ class CommandPeer:
         settings = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LC_ALL": "C.UTF-8"}
         with log.open("wb") as output:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", _ENTER, str(group / "cgroup.procs"), *self.command()],
+                tied(["/bin/sh", "-c", _ENTER, str(group / "cgroup.procs"), *self.command()], signal.SIGKILL),
                 cwd=self.folder,
                 env={**settings, **self.environment()},
                 stdin=subprocess.DEVNULL,
@@ -99,6 +105,13 @@ class CommandPeer:
 
     def undo(self, hosts: Sequence[Host]) -> None:
         fail_on("undo", undo(hosts))
+
+
+def _end_leftovers(root: Path) -> None:
+    """Ends what a benchmark that was killed has left, such as connections that persist."""
+    for group in root.glob(f"{_GROUP}*"):
+        if not psutil.pid_exists(int(group.name.removeprefix(_GROUP))):
+            cgroups.end(group)
 
 
 def _tail(log: Path) -> str:

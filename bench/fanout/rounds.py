@@ -38,8 +38,8 @@ def measure(tool: Tool, stack: BenchStack, meter: Meter, machines: int, number: 
     before = meter.usage()
     wall = tool.apply()
     used = meter.usage() - before
-    fail_on(f"after {tool.name}", verify(hosts, applied=True))
     tool.check()
+    fail_on(f"after {tool.name}", verify(hosts, applied=True))
     sample = Sample(
         tool=tool.name,
         machines=machines,
