@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from database.set_requests import SetRequest
 from database.tables import Atom, Claim, Event, Machine, Operation, Outbox, Pool, Run
 from database.unit_of_work import Database
 from domain.permissions import Permission, Role, role_allows
 from tests.api.client import Api, fleet_error, paths
+from tests.database import decisions
 from tests.database.world import CONTENT, World, make_world
 
 NO_ID = "0" * 26
@@ -44,6 +46,16 @@ async def join(api: Api, world: World, number: int = 1, **values: Any) -> dict[s
     assert answer.status_code == 200, answer.text
     body: dict[str, Any] = answer.json()
     return body
+
+
+async def decidable(world: World) -> dict[str, str]:
+    """For each decision an operation about which it can be taken."""
+    held = [await decisions.held_create(world) for _ in range(2)]
+    retried = await decisions.created_nodes(world, 1)
+    await decisions.cancel(world, retried)
+    pending = await decisions.created_nodes(world, 1)
+    made = zip(("cancel", "retry", "resume", "abort"), (pending, retried, *held), strict=True)
+    return {f"operations.{decision}": str(operation_id) for decision, operation_id in made}
 
 
 class TestInput:
@@ -145,7 +157,8 @@ class TestTenancy:
         self, api: Api, world: World, database: Database
     ) -> None:
         other = await make_world(database)
-        machines = await other.machines(1)
+        machines = await other.machines(2)
+        theirs = (await other.create([SetRequest("gpu", 1)])).operation_id
         for method, values in (
             ("pools.get", {"poolId": other.pool_id}),
             ("sites.get", {"siteId": other.site_id}),
@@ -161,6 +174,10 @@ class TestTenancy:
             ("machineTypes.get", {"name": "none"}),
             ("operations.get", {"operationId": "00000000-0000-0000-0000-000000000000"}),
             ("operations.steps", {"operationId": "00000000-0000-0000-0000-000000000000"}),
+            ("operations.cancel", {"operationId": str(theirs), "names": ["nobody"]}),
+            ("operations.retry", {"operationId": str(theirs), "requestId": "r"}),
+            ("operations.resume", {"operationId": str(theirs)}),
+            ("operations.abort", {"operationId": str(theirs)}),
             ("operations.logs", {"stepRunId": 2**62}),
         ):
             fleet_error(await api.fleet(method, **values), 404, "NOT_FOUND")
@@ -211,7 +228,11 @@ class TestTenancy:
                 (Permission.PROFILES_WRITE, "profiles.create", {"name": f"p{number}", "content": CONTENT}),
                 (Permission.CLUSTERS_MANAGE, "clusters.create", {"name": f"c{number}", "nodeArrays": []}),
             ]
-            for permission, method, values in [*calls, *made]:
+            decided = [
+                (Permission.OPERATIONS_OPERATE, method, {"operationId": operation_id})
+                for method, operation_id in (await decidable(world)).items()
+            ]
+            for permission, method, values in [*calls, *made, *decided]:
                 answer = await mine.fleet(method, **values)
                 expected = 200 if role_allows(role, permission) else 403
                 assert answer.status_code == expected, (role, method, answer.text)

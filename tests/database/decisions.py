@@ -131,6 +131,17 @@ async def hold(world: World, run: Run, number: int = 1) -> None:
         await hold_run(session, run.id, number, card())
 
 
+async def held_create(world: World, count: int = 1) -> uuid.UUID:
+    """A create whose first node is held, the others at work."""
+    operation_id = await created_nodes(world, count)
+    await begin(world, operation_id)
+    runs = list((await runs_of(world, operation_id)).values())
+    for run in runs:
+        await claimed(world, run.id)
+    await hold(world, runs[0])
+    return operation_id
+
+
 async def end(world: World, run: Run, state: RunState, failure: FailureCard | None = None) -> None:
     """The run did not succeed."""
     async with world.database.begin() as session:
