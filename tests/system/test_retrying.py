@@ -194,4 +194,4 @@ def test_a_second_run_of_the_same_plan_changes_nothing_and_says_so(stack: DevSta
         "elsewhere": "skipped",
         "last": "no-change",
     }
-    assert demo.operation(again["operationId"])["changes"] == {"no-change": 3, "skipped": 1}
+    assert demo.operation(again["operationId"])["changes"] == {"changed": 0, "no-change": 3, "skipped": 1}

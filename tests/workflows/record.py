@@ -10,10 +10,13 @@ from typing import Any
 
 from temporalio.client import WorkflowFailureError
 
+from activities.signatures import HoldRef
 from domain.failures import FailureClass
+from profiles.kinds.base import OnFailure
 from tests.fixtures.temporal import time_skipping_server
 from tests.workflows.conftest import Lab
 from tests.workflows.fakes import World, fails, step
+from workflows.node import NodeWorkflow
 
 HISTORIES = Path(__file__).parents[1] / "histories"
 
@@ -32,6 +35,10 @@ def shapes() -> dict[str, World]:
         "create-lost-step-run-again": World(
             steps=[step(0, "one", has_check=True)],
             trouble={"step gpu-1 0.1": lambda _: fails(FailureClass.LOST_MACHINE)},
+        ),
+        "create-held-then-resumed": World(
+            steps=[step(0, "one", on_failure=OnFailure.HOLD)],
+            trouble={"step gpu-1 0.1": lambda _: fails(FailureClass.EXIT)},
         ),
         "create-cancelled": World(block={"step gpu-1 0.1": asyncio.Event()}),
         "terminate": World(action="terminate", steps=[step(0, "wipe")]),
@@ -65,6 +72,10 @@ async def _run(lab: Lab, world: World) -> None:
         if world.block:
             await world.reached(*world.block)
             await handle.cancel()
+        if any(one.on_failure is OnFailure.HOLD for one in world.steps):
+            await world.reached("hold gpu-1 1")
+            node = lab.environment.client.get_workflow_handle(f"node/{world.subjects['gpu-1']}")
+            await node.signal(NodeWorkflow.resume, HoldRef(run_id=world.run_ids["gpu-1"], number=1))
         try:
             await handle.result()
         except WorkflowFailureError:
