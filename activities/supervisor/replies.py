@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from typing import cast, get_args
 
-from activities.supervisor.errors import SupervisorError, TokenRefused, Unproven, classify
+from activities.supervisor.errors import (
+    SupervisorError,
+    SupervisorFailureClass,
+    TokenRefused,
+    Unproven,
+    classify,
+)
 from activities.supervisor.spec import CancelProof, Containment, MachineFacts, Outcome, StepOutcome, StepState
+
+# Failures that the supervisor gives their class itself.
+_NAMED: dict[str, SupervisorFailureClass] = {
+    "validation": "validation",
+    "health": "health",
+    "lost-machine": "lost-machine",
+}
 
 
 def parse(words: str, arguments: tuple[str, ...], endpoint: str) -> dict[str, str]:
@@ -20,8 +33,8 @@ def parse(words: str, arguments: tuple[str, ...], endpoint: str) -> dict[str, st
     if code == "unproven":
         raise Unproven(f"{endpoint}: {text}")
     message = f"{endpoint}: supervisor {arguments[0]}: {text or words}"
-    if code == "validation" or code == "health" or code == "lost-machine":
-        raise SupervisorError(f"{endpoint}: {text}", code)
+    if code in _NAMED:
+        raise SupervisorError(f"{endpoint}: {text}", _NAMED[code])
     raise SupervisorError(message, classify(text) if code == "io" else "internal")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,3 +109,14 @@ def pretend(base: str, *, way: str | None = None, lock: str | None = None) -> No
     path = Path(base, "way")
     boot, found_way, btime, reset, found_lock = path.read_text().split()
     path.write_text(f"{boot} {way or found_way} {btime} {reset}\n{lock or found_lock}\n")
+
+
+@contextmanager
+def small_disk(path: str, size: str) -> Iterator[None]:
+    """A file system of that size on a folder, which is made."""
+    Path(path).mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "bringup-test", path], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)

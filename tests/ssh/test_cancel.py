@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
+from activities.ssh.connection import Connection
+from activities.ssh.target import SshTarget
 from activities.supervisor.client import Supervisor
 from activities.supervisor.spec import StepState
+from tests.ssh.conftest import Sshd
 from tests.ssh.helpers import Logs, eventually, exists, finish, pretend, run, step
+from tests.ssh.machines import BUSYBOX, busybox_machine
 
 # Each writes the process id of what must not survive to $PID, and then lasts for minutes.
 ESCAPES = {
@@ -23,21 +29,31 @@ ESCAPES = {
     ),
     "stopped": "echo $$ > $PID; kill -STOP $$; sleep 300",
 }
-WAYS = ["cgroup", "perl:157", "python3"]
+WAYS = ["cgroup", "perl:157", "python3", "busybox cgroup", "busybox perl:157", "busybox python3"]
 
 
 @pytest.fixture(params=WAYS)
-def contained(request: pytest.FixtureRequest, supervisor: Supervisor, base: str) -> Supervisor:
+def contained(
+    request: pytest.FixtureRequest, sshd: Sshd, target: SshTarget, tmp_path: Path, base: str
+) -> Iterator[Supervisor]:
     """The supervisor with one way of finding a step's processes, as if the machine had only that."""
-    facts = supervisor.facts()
-    if request.param == "cgroup":
-        if facts.containment != "cgroup":
+    make, _, way = request.param.rpartition(" ")
+    with ExitStack() as stack:
+        if make == "busybox":
+            if not BUSYBOX.exists():
+                pytest.skip("needs busybox")
+            programs = ["python3" if way == "python3" else "perl"]
+            target = stack.enter_context(busybox_machine(sshd, tmp_path / "root", programs=programs))
+        connection = stack.enter_context(closing(Connection.open(target)))
+        supervisor = Supervisor(connection, base)
+        facts = supervisor.facts()
+        if way == "cgroup" and facts.containment != "cgroup":
             pytest.skip("no writable cgroup2 here")
-        return supervisor
-    if request.param.startswith("perl") and facts.architecture != "x86_64":
-        pytest.skip("the system call number is x86_64's")
-    pretend(base, way=request.param)
-    return supervisor
+        if way.startswith("perl") and facts.architecture != "x86_64":
+            pytest.skip("the system call number is x86_64's")
+        if way != "cgroup":
+            pretend(base, way=way)
+        yield supervisor
 
 
 def pid_in(path: Path) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from activities.supervisor.client import Supervisor
 from activities.supervisor.errors import SupervisorError
 from activities.supervisor.script import Layout
 from activities.supervisor.spec import StepSpec, StepState
-from tests.ssh.helpers import Logs, finish, step
+from tests.ssh.helpers import Logs, finish, small_disk, step
 
 
 def test_a_step_returns_its_output_and_status(supervisor: Supervisor) -> None:
@@ -181,17 +180,13 @@ def test_a_folder_that_cannot_be_written_is_a_privilege_failure(connection: Conn
 
 
 def test_a_full_disk_is_a_failure_of_its_own_and_runs_nothing(supervisor: Supervisor, base: str) -> None:
-    Path(base).mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "bringup-test", base], check=True)
-    try:
+    with small_disk(base, "256k"):
         finish(supervisor, step("a.1.1", "true"))
         with pytest.raises(SupervisorError, match="No space left") as caught:
             finish(supervisor, step("b.1.1", f"touch {base}/ran\n" + "#" * 300_000))
         assert caught.value.failure_class == "no-space"
         assert not Path(base, "ran").exists()
         assert finish(supervisor, step("b.1.1", "exit 2")).exit_status == 2
-    finally:
-        subprocess.run(["umount", "-l", base], check=True)
 
 
 def test_a_user_without_sudo_is_a_privilege_failure(connection: Connection, base: str) -> None:
