@@ -6,6 +6,7 @@ from functools import lru_cache
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from activities.nvml import nvml_environment
 from activities.signatures import StepTask
 from activities.supervisor.spec import StepSpec
 from activities.targets import ClaimedMachine
@@ -14,6 +15,9 @@ from database.steps import begin_step, plan_of_run
 from database.tables import Cluster, Node, StepRun
 from domain.states import ENDING_RUN_STATES, RunState
 from profiles.plan import Plan, PlanStep
+
+# The kind whose steps need nvidia-ml-py on the machine.
+NVML_FACTS = "nvml.facts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepT
             "BRINGUP_MACHINE": held.machine.id,
             "BRINGUP_STEP": step.name,
             "BRINGUP_ATTEMPT": str(task.attempt),
+            **(nvml_environment() if step.uses == NVML_FACTS else {}),
         },
     )
     return Attempt(held=held, step=step, record=record, spec=spec)

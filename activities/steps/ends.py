@@ -1,6 +1,8 @@
 """From how a step ended on its machine to what is recorded of it: a state, an outcome, or a failure card."""
 
 from activities.failures import card
+from activities.nvml import nvml_failure
+from activities.steps.attempt import NVML_FACTS
 from activities.supervisor.spec import StepOutcome, StepState
 from database.steps import StepEnd
 from domain.failures import FailureCard, FailureClass
@@ -17,7 +19,7 @@ def step_end(
     """
     if step.reboots and rebooted_well(outcome):
         return StepEnd(state=RunState.SUCCEEDED, outcome="changed", exit_status=outcome.exit_status)
-    failed = _failure(outcome, step)
+    failed = _nvml(outcome, step, stderr_tail) or _failure(outcome, step)
     if failed is None:
         return StepEnd(state=RunState.SUCCEEDED, outcome=outcome.outcome, exit_status=outcome.exit_status)
     failure_class, message = failed
@@ -38,6 +40,10 @@ def step_end(
         signal=outcome.signal,
         card=said,
     )
+
+
+def _nvml(outcome: StepOutcome, step: PlanStep, stderr_tail: str) -> tuple[FailureClass, str] | None:
+    return nvml_failure(outcome, stderr_tail) if step.uses == NVML_FACTS else None
 
 
 def rebooted_well(outcome: StepOutcome) -> bool:

@@ -9,9 +9,10 @@ from typing import Any
 from temporalio import activity
 
 from activities.failures import card, failure
+from activities.nvml import prepare_nvml
 from activities.ssh.errors import ChannelError, ConnectError, SshError
 from activities.ssh.pool import ConnectionPool
-from activities.steps.attempt import Attempt
+from activities.steps.attempt import NVML_FACTS, Attempt
 from activities.steps.log import StepLog
 from activities.steps.slots import Turn
 from activities.supervisor.client import Supervisor
@@ -106,6 +107,8 @@ class Follower:
 
         def in_thread() -> StepOutcome | None:
             with self._pool.connection(self._attempt.held.target) as connection:
+                if self._attempt.step.uses == NVML_FACTS:
+                    prepare_nvml(connection)
                 return Supervisor(connection).run(
                     self._attempt.spec,
                     stdout_offset=log.stdout_end,
