@@ -144,8 +144,9 @@ def _refusal(answer: httpx.Response) -> RefusedError:
     if error.get("Detail") and str(error["Detail"]) not in message:
         details.append(str(error["Detail"]))
     line = f"{message} ({'; '.join(details)})" if details else message
-    if body.get("operationId") and str(body["operationId"]) not in line:
-        line += f"; see operation {body['operationId']}"
+    operation_id = body.get("operationId") or error.get("operationId")
+    if operation_id and str(operation_id) not in line:
+        line += f"; see operation {operation_id}"
     if answer.status_code >= 500 and error.get("correlationId"):
         line += f" [correlation id {error['correlationId']}]"
     return RefusedError(answer.status_code, code, f"{code or answer.status_code}: {line}")

@@ -21,7 +21,11 @@ _STYLES = {
     "Failed": "bold red",
     "Unavailable": "bold red",
     "failed": "bold red",
+    "unreachable": "bold red",
+    "held": "bold yellow",
+    "cancel_unconfirmed": "bold yellow",
     "partially_succeeded": "yellow",
+    "canceling": "yellow",
     "canceled": "yellow",
     "superseded": "yellow",
 }
@@ -129,3 +133,9 @@ def duration(start: object, end: object) -> str:
 def pick(record: Mapping[str, Any], *names: str) -> list[object]:
     """Some fields of a record in order; absent ones as None."""
     return [record.get(name) for name in names]
+
+
+def few(names: Sequence[str], most: int = 10) -> str:
+    """The names in one line, the first of them when there are many."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,7 +1,7 @@
 """An operation's progress as rows for people, and what its end means for the exit status."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -12,9 +12,20 @@ from cli.errors import ExitCode
 from cli.output import duration, moment, one_line, pick, table
 
 FINAL_STATES = frozenset({"succeeded", "partially_succeeded", "failed", "canceled", "superseded"})
+_DONE = {"changed": "changed", "no-change": "no change", "skipped": "skipped"}
 _COLUMNS = ("node", "state", "step", "time", "message")
 # What a person wants to see first when not all fits on the screen.
-_ORDER = ("failed", "held", "cancel_unconfirmed", "running", "canceling", "canceled", "superseded", "pending")
+_ORDER = (
+    "failed",
+    "unreachable",
+    "held",
+    "cancel_unconfirmed",
+    "running",
+    "canceling",
+    "canceled",
+    "superseded",
+    "pending",
+)
 
 
 def ended(operation: Object) -> bool:
@@ -33,7 +44,10 @@ def node_rows(operation: Object) -> list[list[object]]:
     """One row for each node or machine that the operation is about."""
     return [
         [
-            *pick(run, "name", "state", "step"),
+            run["name"],
+            # A machine that was lost says nothing about the work; it is not shown as the work's failure.
+            "unreachable" if run.get("unreachable") else run["state"],
+            run.get("step"),
             duration(run.get("startTime"), run.get("endTime")),
             run.get("message"),
         ]
@@ -42,18 +56,31 @@ def node_rows(operation: Object) -> list[list[object]]:
 
 
 def headline(operation: Object) -> str:
-    """`create 1f0c… in demo: running, 2 of 3 done, 4.1 s`."""
+    """`create 1f0c…: running, 2 of 3 done, 4.1 s, 9 steps: 3 changed, 6 no change`."""
     counts = Counter(str(run["state"]) for run in operation.get("progress", []))
     done = sum(count for state, count in counts.items() if state in FINAL_STATES)
     words = [
         f"{operation['action']} {operation['id']}: {operation['state']}",
         f"{done} of {sum(counts.values())} done",
         duration(operation.get("startTime"), operation.get("endTime")),
+        changes(operation.get("changes") or {}),
     ]
     return ", ".join(word for word in words if word)
 
 
-def picture(operation: Object, most: int | None = None) -> Group:
+def changes(counted: Mapping[str, int]) -> str:
+    """What the steps did, such as `9 steps: nothing changed`; empty before one has ended."""
+    steps = sum(counted.values())
+    if not steps:
+        return ""
+    words = [f"{count} {_DONE[name]}" for name, count in counted.items() if count and name in _DONE]
+    if not counted.get("changed"):
+        skipped = f", {counted['skipped']} skipped" if counted.get("skipped") else ""
+        words = [f"nothing changed{skipped}"]
+    return f"{steps} step{'s' if steps > 1 else ''}: {', '.join(words)}"
+
+
+def picture(operation: Object, most: int | None = None, advice: Sequence[str] = ()) -> Group:
     """Headline and table; the most interesting rows and a count of the rest when `most` is smaller."""
     rows = node_rows(operation)
     shown, rest = rows, Counter[str]()
@@ -63,8 +90,8 @@ def picture(operation: Object, most: int | None = None) -> Group:
     parts: list[Any] = [Text(headline(operation), style="bold"), table(_COLUMNS, shown)]
     if rest:
         parts.append(Text("and " + ", ".join(f"{count} {state}" for state, count in rest.items())))
-    if operation.get("message"):
-        parts.append(Text(one_line(str(operation["message"])), style="yellow"))
+    said = [str(operation["message"])] if operation.get("message") else []
+    parts += [Text(one_line(line), style="yellow") for line in (*said, *advice)]
     return Group(*parts)
 
 
@@ -77,10 +104,11 @@ def line(row: Sequence[object]) -> str:
 
 
 def summary_rows(operations: Sequence[Object]) -> list[list[object]]:
-    """Rows for a list of operations: id, action, state, how its nodes fare, when, how long, message."""
+    """Rows for a list: id, action, state, its cluster or machine, how its nodes fare, times, message."""
     return [
         [
             *pick(one, "id", "action", "state"),
+            one.get("machine") or one.get("cluster"),
             ", ".join(f"{count} {state}" for state, count in one.get("counts", {}).items()),
             moment(one.get("startTime")),
             duration(one.get("startTime"), one.get("endTime")),

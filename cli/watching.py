@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.live import Live
 
 from cli import progress
+from cli.advice import advice
 from cli.client import Client, Object
 from cli.errors import CliError, ExitCode, UnreachableError
 from cli.output import OutputFormat, console, note
@@ -16,6 +17,7 @@ from cli.output import OutputFormat, console, note
 _POLL = 0.3  # seconds between two looks
 _PATIENCE = 30.0  # seconds for which an API that does not answer is waited for
 _MARGIN = 6  # lines of the screen that are not rows: headline, header, rest, message
+_ADVICE = 3  # lines of the screen that one piece of advice may take
 
 Show = Callable[[Object], None]
 
@@ -62,18 +64,33 @@ def _follow(client: Client, operation_id: str, show: Show, timeout: float | None
 @contextmanager
 def _view(output: OutputFormat, screen: Console) -> Iterator[Show]:
     if output is OutputFormat.JSON:
-        yield lambda operation: None
+        yield _Advice().show
     elif sys.stdout.isatty():
         with Live(console=screen, auto_refresh=False) as live:
 
             def show(operation: Object) -> None:
                 # The end is printed whole: it stays, and scrolls if it must.
-                room = None if progress.ended(operation) else max(3, screen.height - _MARGIN)
-                live.update(progress.picture(operation, room), refresh=True)
+                said = advice(operation)
+                room = max(3, screen.height - _MARGIN - _ADVICE * len(said))
+                picture = progress.picture(operation, None if progress.ended(operation) else room, said)
+                live.update(picture, refresh=True)
 
             yield show
     else:
         yield _Lines().show
+
+
+class _Advice:
+    """Says each piece of advice once, beside the output: also a script waits for what a person must do."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def show(self, operation: Object) -> None:
+        for line in advice(operation):
+            if line not in self._said:
+                self._said.add(line)
+                note(line)
 
 
 class _Lines:
@@ -81,6 +98,7 @@ class _Lines:
 
     def __init__(self) -> None:
         self._seen: dict[object, str] = {}
+        self._advice = _Advice()
 
     def show(self, operation: Object) -> None:
         for row in progress.node_rows(operation):
@@ -92,3 +110,4 @@ class _Lines:
             print(f"{time.strftime('%H:%M:%S')}  {progress.headline(operation)}", flush=True)
             if operation.get("message"):
                 note(str(operation["message"]))
+        self._advice.show(operation)

@@ -4,12 +4,10 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import progress
-from cli.client import Client, Object
+from cli.commands.finishing import finish, print_started
 from cli.commands.options import Api, Output, Tenant, Timeout, Token, Wait, connect
 from cli.errors import CliError, ExitCode
-from cli.output import OutputFormat, console, note, one_line, pick, print_json, show_table
-from cli.watching import watch
+from cli.output import OutputFormat, note, one_line, pick, print_json, show_table
 
 CREATE_HELP = """Ask for nodes in an array of a cluster.
 
@@ -73,12 +71,13 @@ def create(
         added = answer["sets"][0]["added"]
         said = one_line(str(answer["sets"][0].get("message") or ""))
         if output is OutputFormat.TABLE:
-            _print_started(answer, f"{added} of {count} nodes in {cluster}/{array}", wait)
+            print_started(answer["operationId"], f"{added} of {count} nodes in {cluster}/{array}", wait=wait)
         # With --wait the operation's own message says the same at the end.
         if added < count and not (wait and added and output is OutputFormat.TABLE):
             note(said or f"only {added} of {count} nodes were added")
         code = ExitCode.OK if added == count else ExitCode.PARTIAL if added else ExitCode.FAILED
-        _finish(client, answer, code, output, timeout if wait else None, wait=wait and added > 0)
+        wait = wait and added > 0
+        raise typer.Exit(finish(client, answer["operationId"], answer, code, output, timeout, wait=wait))
 
 
 @app.command("list", help=LIST_HELP)
@@ -134,37 +133,9 @@ def terminate(
         if not known:
             raise CliError("none of these nodes is there; nothing was done")
         if output is OutputFormat.TABLE:
-            _print_started(answer, f"end of {', '.join(good) or 'no node'} in {cluster}", wait)
+            what = f"end of {', '.join(good) or 'no node'} in {cluster}"
+            print_started(answer["operationId"], what, wait=wait)
         missed = len(set(names)) - len(good)
         code = ExitCode.OK if not missed else ExitCode.PARTIAL if good else ExitCode.FAILED
-        _finish(client, answer, code, output, timeout, wait=wait and bool(good))
-
-
-def _print_started(answer: Object, what: str, wait: bool) -> None:
-    # Line ends are kept whole: an id that is folded cannot be copied.
-    console().print(f"operation {answer['operationId']}: {one_line(what)}", soft_wrap=True, markup=False)
-    if not wait:
-        command = f"bringup operations watch {answer['operationId']}"
-        console().print(f"watch it with: {command}", soft_wrap=True, markup=False)
-
-
-def _finish(
-    client: Client,
-    answer: Object,
-    accepted: ExitCode,
-    output: OutputFormat,
-    timeout: float | None,
-    *,
-    wait: bool,
-) -> None:
-    """Waits if asked, prints the JSON if asked, and ends with the worse of both exit statuses."""
-    ended: Object | None = None
-    try:
-        if wait:
-            ended = watch(client, answer["operationId"], output, timeout)
-    finally:
-        # Also when the wait was given up: the operation goes on, and a script needs its id.
-        if output is OutputFormat.JSON:
-            print_json(answer if ended is None else {**answer, "operation": ended})
-    code = progress.exit_code(ended) if ended is not None else ExitCode.OK
-    raise typer.Exit(code or accepted)
+        wait = wait and bool(good)
+        raise typer.Exit(finish(client, answer["operationId"], answer, code, output, timeout, wait=wait))

@@ -5,7 +5,10 @@ from typing import Annotated
 import typer
 
 from cli import progress
-from cli.commands.options import Api, Output, Tenant, Timeout, Token, connect
+from cli.advice import advice
+from cli.commands import interventions
+from cli.commands.interventions import OperationId
+from cli.commands.options import Api, Output, Tenant, Token, connect
 from cli.output import OutputFormat, console, print_json, show_table
 from cli.watching import watch
 
@@ -20,6 +23,8 @@ Examples:
 """
 SHOW_HELP = """Show one operation: its state, and each node with its current step and last message.
 
+What its steps did is summed up, such as `9 steps: 3 changed, 6 no change`.
+
 Examples:
 
 \b
@@ -28,8 +33,10 @@ Examples:
 """
 WATCH_HELP = """Follow an operation until it has ended.
 
-A live table on a terminal, lines elsewhere. The exit status says how it ended: 0 succeeded, 1 failed,
-3 partially succeeded, 4 not ended within --timeout. Ctrl-C stops the watching, not the operation.
+A live table on a terminal, lines elsewhere. The exit status says how it ended: 0 succeeded, 1 failed or
+canceled, 3 partially succeeded, 4 not ended within --timeout. Ctrl-C stops the watching, not the operation.
+
+A held node waits for `bringup operations resume` or `abort`, and so does this: it says so once and goes on.
 
 Examples:
 
@@ -38,8 +45,7 @@ Examples:
   bringup operations watch 6f1e... --timeout 600 && echo ready
 """
 
-app = typer.Typer(help="Operations: list, show, watch.", no_args_is_help=True)
-OperationId = Annotated[str, typer.Argument(metavar="ID", help="The operation's id.", show_default=False)]
+app = typer.Typer(help="Operations: list, show, watch, cancel, retry, resume, abort.", no_args_is_help=True)
 
 
 @app.command("list", help=LIST_HELP)
@@ -59,7 +65,7 @@ def list_operations(
     if output is OutputFormat.JSON:
         print_json(found)
         return
-    columns = ("id", "action", "state", "nodes", "asked at", "time", "message")
+    columns = ("id", "action", "state", "about", "nodes", "asked at", "time", "message")
     show_table(columns, progress.summary_rows(found), "there are no such operations")
 
 
@@ -76,13 +82,15 @@ def show(
     if output is OutputFormat.JSON:
         print_json(operation)
     else:
-        console().print(progress.picture(operation))
+        console().print(progress.picture(operation, advice=advice(operation)))
 
 
 @app.command("watch", help=WATCH_HELP)
 def watch_operation(
     operation_id: OperationId,
-    timeout: Timeout = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait at most; then exit status 4.")
+    ] = None,
     output: Output = OutputFormat.TABLE,
     api: Api = None,
     token: Token = None,
@@ -93,3 +101,9 @@ def watch_operation(
     if output is OutputFormat.JSON:
         print_json(operation)
     raise typer.Exit(progress.exit_code(operation))
+
+
+app.command("cancel", help=interventions.CANCEL_HELP)(interventions.cancel)
+app.command("retry", help=interventions.RETRY_HELP)(interventions.retry)
+app.command("resume", help=interventions.RESUME_HELP)(interventions.resume)
+app.command("abort", help=interventions.ABORT_HELP)(interventions.abort)

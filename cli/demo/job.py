@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cli.client import Client, Object
-from cli.commands.logs import read_log
 from cli.demo.story import Story
 from cli.errors import CliError, ExitCode
 from cli.manifests.applying import Applier
 from cli.manifests.reading import read_documents
 from cli.output import OutputFormat, pick
+from cli.step_logs import read_log
 from cli.watching import watch
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "demo"
