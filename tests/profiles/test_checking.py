@@ -37,7 +37,7 @@ BAD_STEPS = [
     ({"name": "a" * 64}, "name", "1 to 63"),
     ({"name": None}, "name", "not nothing"),
     ({"name": "hostname"}, "name", "belongs to the platform"),
-    ({"uses": "comand"}, "uses", "no step kind 'comand'; it has command, script; did you mean command"),
+    ({"uses": "comand"}, "uses", "no step kind 'comand'; it has command, .*script.*; did you mean command"),
     ({"uses": "driver"}, "uses", "this release has no step kind 'driver'"),
     ({"uses": ["command"]}, "uses", "no step kind a list"),
     ({"with": None}, "with", "must be a mapping, not nothing"),
