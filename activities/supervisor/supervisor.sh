@@ -3,15 +3,19 @@
 #
 #   supervisor.sh CGROUP NONCE VERB ARGS...     started by the client with `env -i` and a fixed PATH
 #
-# Under BASE (two folders above this file):  token  highest claim token seen;  way  what was found out about the
-# machine on this boot: how processes of a step are found, how files are locked;  runs/KEY_st  the step's story, its last line the state;  KEY_out, KEY_err  what it said;
-# KEY_output  what it wrote to BRINGUP_OUTPUT;
-# KEY_lock  claim, liveness and end in one: its runner holds it, the kernel frees it however the runner dies.
+# Under BASE (two folders above this file):
+#   token               highest claim token seen
+#   way                 what was found out about the machine on this boot: how processes are found, how files locked
+#   runs/KEY_st         the step's story, its last line the state
+#   runs/KEY_out, _err  what it printed;  runs/KEY_output  what it wrote to BRINGUP_OUTPUT
+#   runs/KEY_lock       claim, liveness and end in one: its runner holds it, and however that dies, the kernel frees it
+#   runs/KEY_in_NONCE.* what it was sent, until it has ended
+#
 # Every answer is a line "#bringup NONCE WORDS" on standard error, preceded by a newline of its own; the exit
 # status says nothing. Nothing secret is ever on a command line.
 #
 # For dash, busybox and other POSIX shells. Needs setsid, env, cat, dd, wc, mkdir, rmdir, rm, mv, sleep, date, uname,
-# and one of flock, perl and python3; ls, find, sed, awk and tail to clean up.
+# and one of flock, perl and python3; awk too without cgroups; ls, find, sed, awk, tail and grep to clean up.
 set -u
 umask 077
 CGROUP=$1 NONCE=$2 VERB=$3
@@ -235,6 +239,13 @@ state() { # reads $K's story into s (none, started, or how it ended) and s_*
   done < "${K}_st"
 }
 
+settled() { # whether nothing can be left of a step that nobody runs
+  case $s in
+    started) [ "$s_boot" != "$boot" ] ;;
+    *) [ "$s_clean" != 0 ] || [ "$s_boot" != "$boot" ] ;;
+  esac
+}
+
 lost() { # under the lock: it began, nobody runs it, nobody wrote how it ended
   if [ "$s_boot" = "$boot" ]; then s=lost; else s=rebooted s_clean=1; fi
 }
@@ -252,7 +263,7 @@ phase() { # STDOUT STDERR OUTPUT COMMAND...: one part of the step, in its group 
   shift 3
   (
     trap - HUP INT TERM PIPE QUIT
-    exec 9>&- >> "$out" 2>> "$err"
+    exec >> "$out" 2>> "$err"
     case $way in
       cgroup:*) echo 0 > "$G/cgroup.procs" || exit 125 ;;
       # Where children are found by session, the look at the marks below must come after setsid.
@@ -263,6 +274,8 @@ phase() { # STDOUT STDERR OUTPUT COMMAND...: one part of the step, in its group 
     esac
     # First in the group, then look: whoever marks first and then ends the group cannot miss this process.
     [ ! -e "${K}_over" ] && [ ! -e "${K}_cancel" ] || exit 125
+    # Only now the lock: should the runner be killed, it is free only when this process is in its group to be found.
+    exec 9>&-
     umask 022
     HOME=~root USER=root LOGNAME=root SHELL=/bin/sh
     export HOME USER LOGNAME SHELL
@@ -291,10 +304,12 @@ interrupted() {
   fi
 }
 
+tidy() { rm -f "${K}_in_"* "${K}_chk" "${K}_over" "${K}_cancel"; } # nothing secret stays
+
 finish() { # record, free the lock, then tidy, for the client waits for the lock only
   record "$@"
   exec 9>&-
-  rm -f "$IN.body" "$IN.env" "$IN.check" "${K}_chk" "${K}_over" "${K}_cancel"
+  tidy
   [ "${way%%:*}" != cgroup ] || rmdir "$G" # fails while a service the step left is in it
   exit 0
 }
@@ -376,7 +391,7 @@ receive() { # body, environment, check and a last line that proves they came who
 launch() { # under the lock, for a key without a story
   [ $received = 1 ] || fail internal "the step's records were removed while it was looked at"
   uptime
-  echo "started $boot $TOKEN $up $btime" 2>/dev/null >> "${K}_st" || fail io "${K}_st: No space left on device"
+  echo "started $boot $TOKEN $up $btime" 2>/dev/null > "${K}_st" || fail io "${K}_st: No space left on device"
   # Written first, then looked: a token raised in between either stops this here or finds it in the records.
   token
   if [ "$TOKEN" -lt "$highest" ]; then
@@ -435,7 +450,7 @@ settle() { # until the key's state is a last one, starting it when nobody has
     exec 9>> "${K}_lock"
     if try_lock 9; then
       state
-      case $s in none) launch "$@" ;; started) lost; break ;; *) break ;; esac
+      case $s in none) launch "$@" ;; started) lost; [ $s = lost ] || tidy; break ;; *) break ;; esac
     fi
     exec 9>&- 8< "${K}_lock"
     attend
@@ -447,10 +462,12 @@ run() {
   way
   arguments "$@"
   admit
+  state
+  [ "$s" != none ] || [ "$OUT_AT$ERR_AT" = 00 ] ||
+    fail lost-machine "the records of step $KEY are gone, although it had begun; it is not started again"
   for file in "${K}_out" "${K}_err" "${K}_lock"; do writable "$file"; done
   [ -e "${K}_output" ] || writable "${K}_output" # else a pipe that the step put there would hold this up
   received=0
-  state
   if [ "$s" = none ]; then
     warm &
     receive
@@ -525,12 +542,20 @@ cancel_unattended() { # under the lock: no runner
     none) record canceled - - - 1 || fail io "${K}_st: No space left on device"; s=canceled ;; # a late start finds it
     started)
       lost
-      [ $s = lost ] || return 0
-      if end_step "$GRACE"; then record canceled - - - 1; s=canceled; else clean=0; fi
+      if [ $s = lost ]; then
+        end_step "$GRACE" || { clean=0; return; }
+        record canceled - - - 1
+        s=canceled
+      fi
       ;;
-    exited) ;;
-    *) [ "$s_clean" = 1 ] || end_step 0 || clean=0 ;;
+    *)
+      if ! settled; then
+        end_step 0 || { clean=0; return; }
+        echo "$s $s_exit $s_signal $s_outcome 1 $s_end" >> "${K}_st"
+      fi
+      ;;
   esac
+  tidy
 }
 
 token() { highest=0; [ ! -e "$BASE/token" ] || read -r highest < "$BASE/token"; }
@@ -557,7 +582,7 @@ raise() { # in a subshell: it walks over other keys
   for file in "$RUNS"/*_st; do
     K=${file%_st} KEY=${file##*/} KEY=${KEY%_st}
     [ -e "$file" ] && state && [ "$s_boot" = "$boot" ] && [ "$s_token" -lt "$TOKEN" ] || continue
-    [ "$s" = started ] || [ "$s_clean" = 0 ] || continue # 0: ended once, but without proof
+    ! settled || continue
     group
     cancel_key
     [ $clean = 1 ] || left="$left $KEY"
@@ -566,23 +591,42 @@ raise() { # in a subshell: it walks over other keys
   rm -f "$BASE/raising"
 }
 
+# ---- clean-up ------------------------------------------------------------------------------------------
+
+forget() { # LOCK_FILE: remove what is kept of a step, unless it runs or may still run
+  K=${1%_lock} KEY=${1##*/} KEY=${KEY%_lock} forgotten=1
+  [ -e "$1" ] || return
+  group
+  exec 9>> "$1"
+  if try_lock 9 && state && settled; then
+    rm -rf "${K}"_*
+    [ ! -d "$G" ] || rmdir "$G" 2>/dev/null
+    forgotten=0
+  fi
+  exec 9>&-
+  return $forgotten
+}
+
 purge() {
   removed=0 kept=0
   for file in "$RUNS"/*_lock; do
-    [ -e "$file" ] || continue
-    K=${file%_lock} KEY=${K##*/}
-    group
-    exec 9>> "$file"
-    if try_lock 9 && state && { [ "$s" != started ] || { lost; [ $s = rebooted ]; }; }; then
-      rm -rf "${K}"_*
-      [ "${way%%:*}" != cgroup ] || rmdir "$G" 2>/dev/null
-      removed=$((removed + 1))
-    else
-      kept=$((kept + 1))
-    fi
-    exec 9>&-
+    if forget "$file"; then removed=$((removed + 1)); elif [ -e "$file" ]; then kept=$((kept + 1)); fi
   done
   say "end removed=$removed kept=$kept"
+}
+
+prune() { # once a token has been raised: no step of before can start again, so what is kept of old ones may go
+  set -- "$RUNS"/*_lock
+  [ $# -le 200 ] || for key in $(cd "$RUNS" && prunable); do forget "$RUNS/$key"; done
+  for file in "$BASE"/lib/supervisor-*.sh; do # other versions of this script, unless a process runs one
+    [ "$file" = "$0" ] || grep -qsF -- "$file" /proc/[0-9]*/cmdline || rm -f "$file"
+  done
+}
+
+prunable() { # all but the newest 200, when begun more than 30 days ago or not among the newest 1000; 100 at a time
+  { find . -name '*_lock' -mtime +30 | sed 's,^\./,old ,'; ls -t; } | awk '
+    $1 == "old" { old[$2] = 1; next }
+    /_lock$/ && (++n > 1000 || n > 200 && $1 in old)' | tail -n 100
 }
 
 facts() {
@@ -615,7 +659,10 @@ case $VERB in
   token)
     TOKEN=$1 GRACE=$2
     way
-    ( raise ) && say 'end'
+    token
+    ( raise ) || exit 3
+    [ "$TOKEN" -le "$highest" ] || prune
+    say 'end'
     ;;
   output)
     KEY=$1 K=$RUNS/$1
