@@ -11,7 +11,7 @@ from sqlalchemy import select
 from database.cancellation import cancel_operation
 from database.holding import Verdict, decide, hold_run
 from database.operation_queries import find_operation
-from database.operations import close_operation
+from database.operations import NewRun, close_operation, submit_operation
 from database.retrying import Retry, RetryFrom, retry_operation
 from database.run_ends import end_run
 from database.set_requests import SetRequest
@@ -129,6 +129,22 @@ async def hold(world: World, run: Run, number: int = 1) -> None:
     """A step of the run failed, and says `onFailure: hold`."""
     async with world.database.begin() as session:
         await hold_run(session, run.id, number, card())
+
+
+async def machine_operation(world: World, machine: str, name: str, action: str) -> uuid.UUID:
+    """An operation about one machine, as custody and joins put them in."""
+    operation_id = uuid.uuid4()
+    async with world.database.begin() as session:
+        await submit_operation(
+            session,
+            operation_id=operation_id,
+            tenant_id=world.tenant,
+            action=action,
+            actor=ACTOR,
+            runs=[NewRun(name=name, generation=1, machine_id=machine)],
+            machine_id=machine,
+        )
+    return operation_id
 
 
 async def held_create(world: World, count: int = 1) -> uuid.UUID:
