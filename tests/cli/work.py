@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select, update
 
 from database.steps import STDERR, STDOUT, StepEnd, append_log, begin_step, end_step
-from database.tables import Operation, Run
+from database.tables import Operation, Run, StepRun
 from database.unit_of_work import Database
 from domain.failures import FailureClass, failure_card
 from domain.states import RunState, combined_state
@@ -46,6 +46,24 @@ async def print_in_step(
     attempt: int = 1,
 ) -> None:
     """One attempt of one step, which prints and exits with 0."""
+    began = await begin(
+        database, operation_id, node, step, machine=machine, position=position, attempt=attempt
+    )
+    await print_more(database, began, stdout=stdout, stderr=stderr)
+    await end(database, began)
+
+
+async def begin(
+    database: Database,
+    operation_id: str,
+    node: str,
+    step: str,
+    *,
+    machine: str,
+    position: int = 0,
+    attempt: int = 1,
+) -> int:
+    """Begins one attempt of one step; returns the step run's id."""
     async with database.begin() as session:
         run = await session.scalar(
             select(Run).where(Run.operation_id == uuid.UUID(operation_id), Run.name == node)
@@ -60,7 +78,21 @@ async def print_in_step(
             uses="command",
             machine=machine,
         )
-        for stream, data in ((STDOUT, stdout), (STDERR, stderr)):
+        return record.id
+
+
+async def print_more(database: Database, step_run: int, *, stdout: bytes = b"", stderr: bytes = b"") -> None:
+    """What a running step prints, behind what it printed before."""
+    async with database.begin() as session:
+        record = await session.get_one(StepRun, step_run)
+        sizes = (record.stdout_size, record.stderr_size)
+        for stream, size, data in zip((STDOUT, STDERR), sizes, (stdout, stderr), strict=True):
             if data:
-                await append_log(session, record, stream, 0, data)
-        await end_step(session, record.id, StepEnd(RunState.SUCCEEDED, outcome="changed", exit_status=0))
+                await append_log(session, record, stream, size, data)
+
+
+async def end(database: Database, step_run: int, *, exit_status: int = 0) -> None:
+    """The step exits."""
+    state = RunState.FAILED if exit_status else RunState.SUCCEEDED
+    async with database.begin() as session:
+        await end_step(session, step_run, StepEnd(state, outcome="changed", exit_status=exit_status))
