@@ -48,6 +48,11 @@ def cli(stack: DevStack, *arguments: str) -> str:
     return done.stdout
 
 
+def gpu_step(name: str, **expected: object) -> dict[str, Any]:
+    """A step that looks at the GPUs."""
+    return {"name": name, "uses": "nvml.facts", "with": expected}
+
+
 def joined(stack: DevStack, name: str, break_it: str) -> dict[str, Any]:
     """A further machine of eight GPUs as it is once it has joined, broken beforehand."""
     site = str(stack.data_dir / "sandbox")
@@ -86,15 +91,25 @@ def test_machines_show_their_gpus_and_a_create_books_them(gpu_stack: DevStack) -
     )
     pool = made["pool"]["id"]
     gpu_stack.fleet("nodes/assignPool", poolId=pool, nodeIds=[one["id"] for one in found.values()])
-    demo = Cluster(gpu_stack, [counted("one")]).make(pool)
+    demo = Cluster(gpu_stack, [gpu_step("gpus", gpus=8, driver="550"), counted("one")]).make(pool)
     operation = demo.ended(demo.create(1).json()["operationId"])
     assert operation["state"] == "succeeded"
+    (step,) = [one for one in demo.steps_of(operation["id"]) if one["step"] == "gpus"]
+    log = gpu_stack.fleet("operations/logs", stepRunId=step["stepRunId"], stream="stdout", offset=0)["data"]
+    assert log.startswith("driver 550.54.15, NVML 12.550.54.15, CUDA 12.4\nGPU 0  NVIDIA H100 80GB HBM3")
     (quota,) = gpu_stack.fleet("pools/get", poolId=pool)["pool"]["quotas"]
     assert (quota["resource"], quota["inUse"]) == ("gpu", 8)
 
     (node,) = demo.nodes()
     before = gpu_stack.fleet("nodes/get", nodeId=node["InstanceId"])["node"]["hardware"]
     demo.clear()
+    wrong = Cluster(gpu_stack, [gpu_step("count", gpus=4)]).make(pool)
+    assert wrong.ended(wrong.create(1).json()["operationId"])["state"] == "failed"
+    (failed,) = wrong.nodes()
+    said = "health: step count: 4 GPUs are expected, the driver sees 8"
+    assert failed["StatusMessage"].startswith(said)
+    assert failed["StatusMessage"].count("4 GPUs are expected") == 1
+    wrong.clear()
     after = gpu_stack.fleet("nodes/get", nodeId=node["InstanceId"])["node"]["hardware"]
     assert after["readAt"] > before["readAt"]
     assert after["gpus"] == before["gpus"]
