@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.events import record_event
 from database.matching import one_of
-from database.operations import OUTBOX_CHANNEL
+from database.operations import OPERATION_DEADLINE, OUTBOX_CHANNEL
 from database.refusals import invalid_state
 from database.run_locks import RunCanceledError, lock_live_run
 from database.run_names import check_names
@@ -39,7 +39,7 @@ async def hold_run(session: AsyncSession, run_id: uuid.UUID, number: int, card: 
 
     Raises SupersededError, and RunCanceledError when its end has been asked for meanwhile.
     """
-    operation = await _lock_operation(session, run_id)
+    operation = await lock_operation(session, run_id)
     run, node = await lock_live_run(session, run_id)
     if RunState(run.state) in ENDING_RUN_STATES:
         raise RunCanceledError(f"{run.action} of {run.name} was cancelled by {run.canceled_by}")
@@ -64,13 +64,15 @@ async def hold_run(session: AsyncSession, run_id: uuid.UUID, number: int, card: 
     )
 
 
-async def _lock_operation(session: AsyncSession, run_id: uuid.UUID) -> Operation:
+async def lock_operation(session: AsyncSession, run_id: uuid.UUID) -> Operation:
+    """The operation of a run, locked; before any node or run is."""
     return (
         await session.execute(
             select(Operation)
             .join(Run, Run.operation_id == Operation.id)
             .where(Run.id == run_id)
             .with_for_update(of=Operation)
+            .execution_options(populate_existing=True)
         )
     ).scalar_one()
 
@@ -149,7 +151,10 @@ async def _held(
 
 
 async def settle_hold(session: AsyncSession, operation: Operation) -> None:
-    """A held operation runs again once none of its runs is held any more. The operation must be locked."""
+    """A held operation runs again once none of its runs is held any more. The operation must be locked.
+
+    Nothing ends it for being late while it is held, and it has all of its time again after that.
+    """
     if operation.state != RunState.HELD:
         return
     held = await session.scalar(
@@ -159,3 +164,4 @@ async def settle_hold(session: AsyncSession, operation: Operation) -> None:
     )
     if not held:
         operation.state = RunState.RUNNING
+        operation.deadline = max(operation.deadline, datetime.now(UTC) + OPERATION_DEADLINE)

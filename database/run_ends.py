@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.custody import hand_over_node
 from database.events import record_event
+from database.holding import lock_operation, settle_hold
 from database.run_locks import RunCanceledError, SupersededError, lock_live_run
 from database.tables import Machine, Node, Run
 from database.transitions import close_run, move_machine, move_node
@@ -25,8 +26,19 @@ async def end_run(
     known = (await session.execute(select(Run).where(Run.id == run_id))).scalar_one()
     if known.node_id is not None and known.action == "terminate":
         return await hand_over_node(session, run_id, card=card)
+    if not known.holds:
+        return await _end(session, known, state, card)
+    # It may be what its operation is held for, which is locked before nodes and runs.
+    operation = await lock_operation(session, run_id)
+    ended = await _end(session, known, state, card)
+    await session.flush()
+    await settle_hold(session, operation)
+    return ended
+
+
+async def _end(session: AsyncSession, known: Run, state: RunState, card: FailureCard | None) -> RunState:
     try:
-        run, node = await lock_live_run(session, run_id)
+        run, node = await lock_live_run(session, known.id)
     except (SupersededError, RunCanceledError):
         await session.refresh(known)
         if RunState(known.state) not in FINAL_RUN_STATES:

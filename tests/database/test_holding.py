@@ -2,14 +2,16 @@
 
 import asyncio
 import uuid
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import select
 
 from database.holding import Verdict
+from database.operations import OPERATION_DEADLINE
 from database.refusals import Refusal, RefusalCode
 from database.run_locks import RunCanceledError, SupersededError
-from database.tables import Event, Run
+from database.tables import Event, Operation, Run
 from domain.states import NodeStatus, RunState
 from tests.database import decisions as made
 from tests.database.scenes import claimed, terminating
@@ -153,3 +155,48 @@ async def test_a_decision_about_a_node_that_is_being_terminated_leaves_its_messa
     node = await made.node_of(world, runs["gpu-1"])
     assert (node.status, node.message) == (NodeStatus.TERMINATING, "terminating, as asked for by tester")
     assert (await world.one(select(Run).where(Run.id == run_id))).state == RunState.PENDING
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+async def test_the_time_for_which_it_was_held_does_not_count(world: World, verdict: Verdict) -> None:
+    operation_id, runs = await running(world, 1)
+    await made.hold(world, runs["gpu-1"])
+    late = datetime.now(UTC) - timedelta(days=1)
+    await world.set(Operation, Operation.id == operation_id, deadline=late)
+    await made.verdict(world, operation_id, verdict)
+    left = (await made.operation(world, operation_id)).deadline - datetime.now(UTC)
+    assert left > OPERATION_DEADLINE - timedelta(minutes=5)
+
+
+async def test_an_operation_is_no_longer_held_when_its_held_node_was_terminated(world: World) -> None:
+    operation_id, runs = await running(world, 2)
+    await made.hold(world, runs["gpu-1"])
+    await terminating(world, await made.node_of(world, runs["gpu-1"]))
+    await made.end(world, runs["gpu-1"], RunState.CANCELED, made.card())
+    assert await made.states_of(world, operation_id) == {
+        "gpu-1": RunState.SUPERSEDED,
+        "gpu-2": RunState.RUNNING,
+    }
+    assert (await made.operation(world, operation_id)).state == RunState.RUNNING
+
+
+async def test_a_held_run_that_ends_leaves_the_operation_held_for_the_other_one(world: World) -> None:
+    operation_id, runs = await running(world, 2)
+    for run in runs.values():
+        await made.hold(world, run)
+    await made.end(world, runs["gpu-1"], RunState.FAILED, made.card())
+    assert (await made.operation(world, operation_id)).state == RunState.HELD
+
+
+async def test_a_cancel_and_the_end_of_a_held_run_do_not_wait_for_each_other_for_ever(world: World) -> None:
+    for _ in range(5):
+        operation_id, runs = await running(world, 3)
+        for run in runs.values():
+            await made.hold(world, run)
+        await asyncio.gather(
+            made.cancel(world, operation_id),
+            *(made.end(world, run, RunState.FAILED, made.card()) for run in runs.values()),
+        )
+        states = set((await made.states_of(world, operation_id)).values())
+        assert states == {RunState.FAILED}
+        assert await made.close(world, operation_id) is RunState.FAILED

@@ -6,7 +6,7 @@ from sqlalchemy import select
 from database.machine_runs import node_ready
 from database.operations import NewRun
 from database.run_ends import end_run
-from database.run_locks import SupersededError
+from database.run_locks import RunCanceledError, SupersededError
 from database.runs import MachineClaimedError
 from database.tables import Claim, Event, Node, Run
 from domain.failures import FailureClass, failure_card
@@ -88,10 +88,20 @@ async def test_a_run_whose_node_moved_on_claims_nothing(world: World) -> None:
     assert (claim.token, claim.run_id) == (0, None)
 
 
-async def test_a_run_that_has_ended_claims_nothing(world: World) -> None:
+@pytest.mark.parametrize(
+    ("state", "error", "said"),
+    [
+        (RunState.FAILED, SupersededError, "already ended: failed"),
+        (RunState.SUPERSEDED, SupersededError, "already ended: superseded"),
+        (RunState.CANCELED, RunCanceledError, "was cancelled by somebody"),
+    ],
+)
+async def test_a_run_that_has_ended_claims_nothing(
+    world: World, state: RunState, error: type[Exception], said: str
+) -> None:
     run, _ = await created(world)
-    await world.set(Run, Run.id == run.id, state=RunState.CANCELED)
-    with pytest.raises(SupersededError, match="already ended: canceled"):
+    await world.set(Run, Run.id == run.id, state=state, canceled_by="somebody")
+    with pytest.raises(error, match=said):
         await claimed(world, run.id)
 
 
