@@ -428,9 +428,29 @@ lineage() { # sets above: the parent; through sudo, which outlives its own paren
   [ "$comm" != sudo ] || { sudo=$above; parent_of "$sudo" && above=$sudo.$above; }
 }
 
+copy() { # FROM_FD TO_FD FILE: what is new in the file, up to 8 MiB, so that no flood of it holds up the rest
+  [ ! -s "$3" ] || dd bs=1048576 count=8 <&"$1" >&"$2" 2>/dev/null || exit 1
+}
+
+position() { read -r _ at < "/proc/self/fdinfo/$1"; } # FD: sets at, in bytes
+
 pull() {
-  [ ! -s "${K}_out" ] || cat <&3 || exit 1
-  [ ! -s "${K}_err" ] || cat <&4 >&5 || exit 1
+  copy 3 1 "${K}_out"
+  copy 4 5 "${K}_err"
+}
+
+drain() { # FROM_FD TO_FD FILE: all that was there at the end; what a process that the step left adds may be endless
+  position "$1"
+  before=$at
+  copy "$@"
+  position "$1"
+  [ $((at - before)) -eq 8388608 ] || return 0
+  size=$(wc -c < "$3")
+  while [ "$at" -lt "$size" ] && [ "$at" -gt "$before" ]; do
+    before=$at
+    copy "$@"
+    position "$1"
+  done
 }
 
 attend() { # stream until the lock is free; a closed channel or a dead sshd ends this, and only this
@@ -482,11 +502,12 @@ run() {
   above_first=$above
   settle "$@"
   exec 9>&-
-  pull
-  [ $received = 0 ] || [ -z "$IN" ] || discard
   # The descriptors' positions are what was sent, to the byte: the client compares them with what it got.
-  read -r _ out_at < /proc/self/fdinfo/3
-  read -r _ err_at < /proc/self/fdinfo/4
+  drain 3 1 "${K}_out"
+  out_at=$at
+  drain 4 5 "${K}_err"
+  err_at=$at
+  [ $received = 0 ] || [ -z "$IN" ] || discard
   [ "$s" != lost ] || { alive || s_clean=$proven; }
   case $s_boot in - | "$boot") rebooted=0 ;; *) rebooted=1 ;; esac
   output_size
@@ -525,7 +546,8 @@ cancel_key() { # sets s and clean. $KEY, $K, $G, $GRACE
     state
     # Something holds the lock for a moment after the end, too.
     if [ "$s" = none ] || [ "$s" = started ]; then
-      echo "$GRACE" > "${K}_cancel" || fail io "${K}_cancel: No space left on device"
+      # On a full disk the mark is made without what is in it, and that will do.
+      echo "$GRACE" > "${K}_cancel" || [ -e "${K}_cancel" ] || fail io "${K}_cancel: No space left on device"
       state
       end_step "$GRACE"
     fi

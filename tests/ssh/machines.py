@@ -46,6 +46,7 @@ def busybox_machine(
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     for program in programs:
         place = root / (program.lstrip("/") if program.startswith("/") else f"usr/bin/{program}")
+        place.unlink(missing_ok=True)
         shutil.copy(Path("/usr/bin", Path(program).name).resolve(), place)
     for name, text in (files or {}).items():
         (root / name).unlink(missing_ok=True)
