@@ -16,7 +16,12 @@ __all__ = ["MAX_STEPS", "STEP_KINDS", "Disruption", "OnFailure", "Phase", "Profi
 MAX_STEPS = 200
 
 Step = Annotated[CommandStep | ScriptStep | RebootStep | NvmlFactsStep, Field(discriminator="uses")]
-STEP_KINDS = {"command": CommandStep, "script": ScriptStep, "nvml.facts": NvmlFactsStep}
+STEP_KINDS = {
+    "command": CommandStep,
+    "script": ScriptStep,
+    "reboot": RebootStep,
+    "nvml.facts": NvmlFactsStep,
+}
 
 
 def _counted(value: object) -> object:

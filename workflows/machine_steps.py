@@ -31,7 +31,19 @@ with workflow.unsafe.imports_passed_through():
 LOST_TRIES = 3
 # Not for a person to decide about: somebody already has.
 _DECIDED = frozenset({FailureClass.CANCELLED, FailureClass.SUPERSEDED})
-_AUTHORS_RETRY = frozenset({FailureClass.EXIT, FailureClass.SIGNAL, FailureClass.TIMEOUT})
+# What the profile's own `retry` and `onFailure: continue` speak of: the step ran, and did not do its work.
+_AUTHORS_RETRY = frozenset(
+    {
+        FailureClass.EXIT,
+        FailureClass.SIGNAL,
+        FailureClass.TIMEOUT,
+        FailureClass.NVML,
+        FailureClass.NVML_ABSENT,
+        FailureClass.NVML_FUNCTION,
+        FailureClass.NVML_HUNG,
+        FailureClass.GPU_LOST,
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.failures import card, classified, failure
+from activities.nvml.outputs import store_reading
 from activities.secrets import FileSecrets
 from activities.signatures import MachineTask, StepActivities, StepReport, StepTask
 from activities.ssh.errors import SshError
 from activities.ssh.pool import ConnectionPool
-from activities.steps.attempt import Attempt, begin_attempt
+from activities.steps.attempt import NVML_FACTS, Attempt, begin_attempt
 from activities.steps.cancelling import Canceller
 from activities.steps.ends import rebooted_well, step_end
 from activities.steps.following import Follower, LetGoError
@@ -146,6 +147,8 @@ class Steps(StepActivities):
             if end.card is None and spoilt is not None:
                 end = self._spoilt(attempt, end, spoilt)
             end = replace(end, outputs=outputs)
+            if attempt.step.uses == NVML_FACTS and outputs is not None:
+                await store_reading(session, attempt.held.machine.id, outputs)
             await end_step(session, attempt.record.id, end)
         return end
 

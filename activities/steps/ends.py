@@ -21,9 +21,11 @@ def step_end(
         return StepEnd(state=RunState.SUCCEEDED, outcome="changed", exit_status=outcome.exit_status)
     failed = _nvml(outcome, step, stderr_tail) or _failure(outcome, step)
     if failed is None:
-        return StepEnd(state=RunState.SUCCEEDED, outcome=outcome.outcome, exit_status=outcome.exit_status)
+        # Asking a driver changes nothing.
+        said = "no-change" if step.uses == NVML_FACTS else outcome.outcome
+        return StepEnd(state=RunState.SUCCEEDED, outcome=said, exit_status=outcome.exit_status)
     failure_class, message = failed
-    said: FailureCard = card(failure_class, message, machine=machine).model_copy(
+    failed_card: FailureCard = card(failure_class, message, machine=machine).model_copy(
         update={
             "step": step.name,
             "attempt": attempt,
@@ -38,7 +40,7 @@ def step_end(
         outcome=outcome.outcome,
         exit_status=outcome.exit_status,
         signal=outcome.signal,
-        card=said,
+        card=failed_card,
     )
 
 

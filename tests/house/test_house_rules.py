@@ -51,7 +51,7 @@ FORBIDDEN_CALLS = {
 }
 DEPENDENCIES: dict[str, Any] = {
     name: Mock() for name in ("database", "client", "pool", "secrets", "threads", "providers", "reach_tries")
-}
+} | {"slots": 4}
 
 
 def sources(package: str) -> list[Path]:

@@ -75,13 +75,14 @@ BAD_STEPS = [
     ({"retry": {"attempts": 11}}, "retry.attempts", "from 1 to 10, not 11"),
     ({"retry": {"backoffSeconds": 3_601}}, "retry.backoffSeconds", "from 0 to 3600"),
     ({"retry": {"atempts": 2}}, "retry.atempts", "did you mean attempts"),
-    ({"disruption": "reboot"}, "disruption", "does not run steps with disruption: reboot yet"),
-    ({"disruption": "some"}, "disruption", "one of none, reload, drain, reboot"),
     (
-        {"onFailure": "hold"},
-        "onFailure",
-        "does not run steps with onFailure: hold yet; it runs continue or fail",
+        {"disruption": "drain"},
+        "disruption",
+        "does not run steps with disruption: drain yet; it runs none or reboot",
     ),
+    ({"disruption": "some"}, "disruption", "one of none, reload, drain, reboot"),
+    ({"onFailure": "wait"}, "onFailure", "one of fail, continue, hold, not 'wait'"),
+    ({"uses": "reboot", "with": {}, "disruption": "none"}, "disruption", "must be reboot"),
     ({"a b\n": 1}, '["a b\\n"]', "unknown key"),
 ]
 
@@ -136,7 +137,7 @@ def test_all_problems_are_reported_at_once_with_path_and_line() -> None:
         "  - name: two\n"
         "    uses: script\n"
         "    with: {content: x}\n"
-        "    onFailure: hold\n"
+        "    onFailure: wait\n"
         "  - 5\n"
         "unknown: 1\n"
     )

@@ -97,10 +97,15 @@ def test_machines_show_their_gpus_and_a_create_books_them(gpu_stack: DevStack) -
     (step,) = [one for one in demo.steps_of(operation["id"]) if one["step"] == "gpus"]
     log = gpu_stack.fleet("operations/logs", stepRunId=step["stepRunId"], stream="stdout", offset=0)["data"]
     assert log.startswith("driver 550.54.15, NVML 12.550.54.15, CUDA 12.4\nGPU 0  NVIDIA H100 80GB HBM3")
+    assert step["outcome"] == "no-change", "asking changes nothing"
+    assert len(step["outputs"]["gpus"]) == 8
+    (node,) = demo.nodes()
+    read = gpu_stack.fleet("nodes/get", nodeId=node["InstanceId"])["node"]["hardware"]["readAt"]
+    joined_at = next(one for one in found.values() if one["id"] == node["InstanceId"])["hardware"]["readAt"]
+    assert read > joined_at, "what the step read is the machine's hardware now"
     (quota,) = gpu_stack.fleet("pools/get", poolId=pool)["pool"]["quotas"]
     assert (quota["resource"], quota["inUse"]) == ("gpu", 8)
 
-    (node,) = demo.nodes()
     before = gpu_stack.fleet("nodes/get", nodeId=node["InstanceId"])["node"]["hardware"]
     demo.clear()
     wrong = Cluster(gpu_stack, [gpu_step("count", gpus=4)]).make(pool)
