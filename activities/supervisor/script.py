@@ -9,6 +9,8 @@ from functools import cache
 from importlib import resources
 
 DEFAULT_BASE = "/var/lib/bringup"
+# In the order in which they make one file; functions first, then the call of one.
+_PARTS = ("supervisor", "machine", "runner", "start", "ending", "verbs")
 _ENVIRONMENT = (
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG=C.UTF-8",
@@ -18,8 +20,9 @@ _ENVIRONMENT = (
 
 @cache
 def script() -> bytes:
-    """The script's text."""
-    return resources.files("activities.supervisor").joinpath("supervisor.sh").read_bytes()
+    """The script's text, put together from its parts."""
+    folder = resources.files("activities.supervisor")
+    return b"".join(folder.joinpath(f"{part}.sh").read_bytes() for part in _PARTS)
 
 
 @cache
