@@ -9,7 +9,7 @@ from activities.secrets import FileSecrets
 from activities.signatures import MachineTask, StepTask
 from activities.ssh.target import SshTarget
 from database.run_locks import SupersededError
-from database.tables import Claim, Machine, Run
+from database.tables import Claim, Cluster, Machine, Node, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class ClaimedMachine:
     machine: Machine
     run: Run
     target: SshTarget
+    cluster: str | None
 
     @property
     def label(self) -> str:
@@ -30,11 +31,13 @@ async def claimed_machine(
     session: AsyncSession, secrets: FileSecrets, task: MachineTask | StepTask
 ) -> ClaimedMachine:
     """Raises SupersededError when the claim has passed to another run, SecretError without a usable key."""
-    machine, token, run = (
+    machine, token, run, cluster = (
         await session.execute(
-            select(Machine, Claim.token, Run)
+            select(Machine, Claim.token, Run, Cluster.name)
             .join(Claim, Claim.machine_id == Machine.id)
             .join(Run, Run.id == task.run_id)
+            .outerjoin(Node, Node.id == Run.node_id)
+            .outerjoin(Cluster, Cluster.id == Node.cluster_id)
             .where(Machine.id == task.machine_id)
         )
     ).one()
@@ -50,4 +53,4 @@ async def claimed_machine(
         private_key=secrets.resolve(machine.tenant_id, machine.key_secret),
         host_key=machine.host_key,
     )
-    return ClaimedMachine(machine=machine, run=run, target=target)
+    return ClaimedMachine(machine=machine, run=run, target=target, cluster=cluster)

@@ -64,7 +64,7 @@ async def begin_step(
     machine: str,
 ) -> StepRun:
     """The step run of this attempt, made when it is not there yet."""
-    await session.execute(
+    made: StepRun | None = await session.scalar(
         insert(StepRun)
         .values(
             run_id=run_id,
@@ -76,7 +76,10 @@ async def begin_step(
             state=RunState.RUNNING,
         )
         .on_conflict_do_nothing()
+        .returning(StepRun)
     )
+    if made is not None:
+        return made
     return (
         await session.execute(
             select(StepRun).where(

@@ -8,6 +8,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncSession
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
@@ -135,7 +136,7 @@ class Steps(StepActivities):
         async with self._database.begin() as session:
             for stream, start, data in log.take():
                 await append_log(session, attempt.record, stream, start, data)
-            tail = await log_tail(session, attempt.record, STDERR, STDERR_LIMIT)
+            tail = await self._tail(session, attempt.record, outcome)
             end = step_end(
                 outcome,
                 attempt.step,
@@ -151,6 +152,13 @@ class Steps(StepActivities):
                 await store_reading(session, attempt.held.machine.id, outputs)
             await end_step(session, attempt.record.id, end)
         return end
+
+    async def _tail(self, session: AsyncSession, record: StepRun, outcome: StepOutcome) -> bytes:
+        """The end of standard error, where a card will want it."""
+        well = outcome.exit_status == 0 and outcome.outcome != "verify-failed"
+        if well or not outcome.stderr_size:
+            return b""
+        return await log_tail(session, record, STDERR, STDERR_LIMIT)
 
     def _spoilt(self, attempt: Attempt, end: StepEnd, reason: tuple[FailureClass, str]) -> StepEnd:
         """A step that ended well by itself, but not by what it left."""

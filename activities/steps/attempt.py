@@ -1,9 +1,7 @@
 """One attempt of a step, with all that is needed to run it."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from activities.nvml import nvml_environment
@@ -12,7 +10,7 @@ from activities.supervisor.spec import StepSpec
 from activities.targets import ClaimedMachine
 from database.run_locks import RunCanceledError
 from database.steps import begin_step, plan_of_run
-from database.tables import Cluster, Node, StepRun
+from database.tables import Run, StepRun
 from domain.states import ENDING_RUN_STATES, RunState
 from profiles.plan import Plan, PlanStep
 
@@ -44,7 +42,7 @@ async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepT
         raise RunCanceledError(
             f"{held.run.action} of {held.run.name} was cancelled by {held.run.canceled_by}"
         )
-    step = _plan(await plan_of_run(session, task.run_id)).steps[task.position]
+    step = (await _plan(session, held.run)).steps[task.position]
     record = await begin_step(
         session,
         run_id=task.run_id,
@@ -53,9 +51,6 @@ async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepT
         name=step.name,
         uses=step.uses,
         machine=task.machine_id,
-    )
-    cluster = await session.scalar(
-        select(Cluster.name).join(Node, Node.cluster_id == Cluster.id).where(Node.id == held.run.node_id)
     )
     spec = StepSpec(
         key=step_key(task.run_id, task.position, task.attempt),
@@ -66,7 +61,7 @@ async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepT
         timeout_s=step.timeout_seconds,
         environment={
             "BRINGUP_OPERATION": str(held.run.operation_id),
-            "BRINGUP_CLUSTER": cluster or "",
+            "BRINGUP_CLUSTER": held.cluster or "",
             "BRINGUP_NODE": held.run.name,
             "BRINGUP_MACHINE": held.machine.id,
             "BRINGUP_STEP": step.name,
@@ -77,6 +72,16 @@ async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepT
     return Attempt(held=held, step=step, record=record, spec=spec)
 
 
-@lru_cache(maxsize=256)
-def _plan(text: str) -> Plan:
-    return Plan.from_canonical(text)
+# Plans by digest, whose text never changes: one is read once for all steps of all nodes that have it.
+_PLANS: dict[str, Plan] = {}
+_MOST_PLANS = 256
+
+
+async def _plan(session: AsyncSession, run: Run) -> Plan:
+    known = _PLANS.get(run.plan_digest or "")
+    if known is None:
+        known = Plan.from_canonical(await plan_of_run(session, run.id))
+        if len(_PLANS) >= _MOST_PLANS:
+            _PLANS.clear()
+        _PLANS[run.plan_digest or known.digest()] = known
+    return known
