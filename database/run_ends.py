@@ -1,6 +1,7 @@
 """How runs end without success, and what becomes of the node or machine that they were for."""
 
 import uuid
+from datetime import UTC, datetime
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,9 +12,10 @@ from database.holding import lock_operation, settle_hold
 from database.run_locks import RunCanceledError, SupersededError, lock_live_run
 from database.tables import Machine, Node, Run
 from database.transitions import close_run, move_machine, move_node
-from domain.failures import FailureCard
+from domain.failures import FailureCard, FailureClass, failure_card
 from domain.states import FINAL_RUN_STATES, MachineState, NodeStatus, RunState
 from domain.unfinished import UNREACHABLE_CLASSES
+from domain.workflow_ids import operation_workflow_id
 
 
 async def end_run(
@@ -39,10 +41,10 @@ async def end_run(
 async def _end(session: AsyncSession, known: Run, state: RunState, card: FailureCard | None) -> RunState:
     try:
         run, node = await lock_live_run(session, known.id)
-    except (SupersededError, RunCanceledError):
+    except (SupersededError, RunCanceledError) as error:
         await session.refresh(known)
         if RunState(known.state) not in FINAL_RUN_STATES:
-            close_run(known, RunState.SUPERSEDED, card)
+            close_run(known, RunState.SUPERSEDED, _superseded(known, card, str(error)))
         return RunState(known.state)
     if card is not None and state is RunState.CANCELED and run.canceled_by is not None:
         card = card.model_copy(update={"message": f"{card.message} by {run.canceled_by}"})
@@ -51,6 +53,19 @@ async def _end(session: AsyncSession, known: Run, state: RunState, card: Failure
     else:
         await _end_machine_run(session, run, state, card)
     return state
+
+
+def _superseded(run: Run, card: FailureCard | None, message: str) -> FailureCard:
+    """How a run that was overtaken ends, whatever it met on the way: cut short, it was mostly cancelled."""
+    if card is not None and card.failure_class is FailureClass.SUPERSEDED:
+        return card
+    return failure_card(
+        FailureClass.SUPERSEDED,
+        message,
+        seen=card.first_seen if card else datetime.now(UTC),
+        machine=card.machine if card else None,
+        workflow_id=card.workflow_id if card else operation_workflow_id(run.operation_id),
+    )
 
 
 def end_node_run(
