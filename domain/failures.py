@@ -125,7 +125,8 @@ class FailureCard(BaseModel):
         last = next((line.strip() for line in reversed(self.stderr_tail.splitlines()) if line.strip()), "")
         # Where the message was taken from that very line, once is enough.
         tail = f" ({last[:200]})" if last and self.message not in last else ""
-        return f"{self.failure_class}: {where}{self.message}{tail}. {self.action}"
+        said = f"{self.message}{tail}".removesuffix(".")
+        return f"{self.failure_class}: {where}{said}. {self.action}"
 
 
 def failure_card(

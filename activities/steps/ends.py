@@ -9,6 +9,9 @@ from domain.failures import FailureCard, FailureClass
 from domain.states import RunState
 from profiles.plan import PlanStep
 
+# What the supervisor writes to the step's standard error before the output of the check that failed.
+CHECK_SAID = "; the check's output:\n"
+
 
 def step_end(
     outcome: StepOutcome, step: PlanStep, *, attempt: int, machine: str, stderr_tail: str
@@ -31,7 +34,7 @@ def step_end(
             "attempt": attempt,
             "exit_status": outcome.exit_status,
             "signal": outcome.signal,
-            "stderr_tail": stderr_tail,
+            "stderr_tail": _said(outcome, stderr_tail),
         }
     )
     state = RunState.CANCELED if outcome.state is StepState.CANCELED else RunState.FAILED
@@ -46,6 +49,13 @@ def step_end(
 
 def _nvml(outcome: StepOutcome, step: PlanStep, stderr_tail: str) -> tuple[FailureClass, str] | None:
     return nvml_failure(outcome, stderr_tail) if step.uses == NVML_FACTS else None
+
+
+def _said(outcome: StepOutcome, stderr_tail: str) -> str:
+    """Of a step that ran well and whose check still fails, only the check's words explain the failure."""
+    if outcome.outcome != "verify-failed":
+        return stderr_tail
+    return stderr_tail.rpartition(CHECK_SAID)[2]
 
 
 def rebooted_well(outcome: StepOutcome) -> bool:
