@@ -4,25 +4,21 @@ All node faults happen in one create: an array for each, with a pool of one mach
 Failures of machines' own runs are joins and a cleaning beside it.
 """
 
-import asyncio
 import os
-import re
 import shutil
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from providers.sandbox.layout import SiteLayout
 from providers.sandbox.site import SandboxSite
 from tests.fixtures.dev_stack import Cluster, DevStack, eventually
 from tests.system.faults import FAULTS, SLEEP, SPARE_SECRET, Fault, Scene, work
-from workflows.client import connect
+from tests.system.shown import Shown, assert_told_the_same_everywhere, end_of, ended, fleet_operation
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -42,32 +38,6 @@ GUEST_USER = (
 )
 
 
-@dataclass(frozen=True)
-class Shown:
-    """One failure as each place shows it."""
-
-    card: dict[str, Any]
-    messages: dict[str, str]
-    cli: str
-    ended: BaseException | None
-    status: str
-    steps: list[dict[str, Any]] = field(default_factory=list)
-
-
-async def _end_of(address: str, workflow_id: str) -> BaseException | None:
-    client = await connect(address, "default")
-    try:
-        await client.get_workflow_handle(workflow_id).result()
-    except WorkflowFailureError as error:
-        return error.cause
-    return None
-
-
-def end_of(stack: DevStack, workflow_id: str) -> BaseException | None:
-    """What a workflow failed with, as Temporal tells it to anybody."""
-    return asyncio.run(_end_of(stack.ready["temporal"], workflow_id))
-
-
 def join(stack: DevStack, name: str, address: str, **more: Any) -> tuple[str, str]:
     """Asks for a join; the machine's id and the operation's."""
     answer = stack.fleet(
@@ -79,21 +49,6 @@ def join(stack: DevStack, name: str, address: str, **more: Any) -> tuple[str, st
         **{"keySecret": "secret://file/ssh/local", **more},
     )
     return answer["node"]["id"], answer["operationId"]
-
-
-def fleet_operation(stack: DevStack, operation_id: str) -> dict[str, Any]:
-    operation: dict[str, Any] = stack.fleet("operations/get", operationId=operation_id)["operation"]
-    return operation
-
-
-def ended(stack: DevStack, operation_id: str) -> dict[str, Any]:
-    """The operation as the fleet API shows it, once it has ended."""
-
-    def ask() -> dict[str, Any] | None:
-        operation = fleet_operation(stack, operation_id)
-        return operation if operation["endTime"] else None
-
-    return eventually(f"operation {operation_id} has ended", ask, 120)
 
 
 @pytest.fixture(scope="module")
@@ -209,21 +164,6 @@ def shown(scene: Scene) -> dict[str, Shown]:
             steps=[step for step in steps if step["name"] == run["name"] and step["card"]],
         )
     return found
-
-
-def assert_told_the_same_everywhere(failure: Shown, failure_class: str, says: str) -> str:
-    """Returns the text."""
-    card = failure.card
-    assert card["failure_class"] == failure_class
-    for name in ("message", "action", "first_seen", "workflow_id"):
-        assert card[name], f"{name} of a card is never empty"
-    (text,) = set(failure.messages.values())
-    assert says in text
-    assert text.startswith(f"{failure_class}: ")
-    assert text.endswith(card["action"])
-    assert not re.search(r"\b(unknown|None|null|Traceback)\b", text)
-    assert text in failure.cli
-    return text
 
 
 @pytest.mark.parametrize("name", FAULTS)
