@@ -132,7 +132,7 @@ def test_a_machine_that_does_not_answer_fails_its_node_by_name_and_the_rest_goes
     finally:
         stack.machine_power(machine["name"], "power-on")
     assert operation["state"] == "partially_succeeded"
-    (failed,) = [node for node in demo.nodes() if node["Status"] == "Failed"]
+    (failed,) = [node for node in demo.nodes() if node["Status"] == "Unavailable"]
     assert failed["InstanceId"] == machine["id"]
     assert "connect:" in failed["StatusMessage"]
     assert f"{machine['address']}:22" in failed["StatusMessage"]
