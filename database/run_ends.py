@@ -10,6 +10,7 @@ from database.custody import hand_over_node
 from database.events import record_event
 from database.holding import lock_operation, settle_hold
 from database.run_locks import RunCanceledError, SupersededError, lock_live_run
+from database.steps import end_open_steps
 from database.tables import Machine, Node, Run
 from database.transitions import close_run, move_machine, move_node
 from domain.failures import FailureCard, FailureClass, failure_card
@@ -27,14 +28,17 @@ async def end_run(
     """
     known = (await session.execute(select(Run).where(Run.id == run_id))).scalar_one()
     if known.node_id is not None and known.action == "terminate":
-        return await hand_over_node(session, run_id, card=card)
-    if not known.holds:
-        return await _end(session, known, state, card)
+        ended = await hand_over_node(session, run_id, card=card)
+        await end_open_steps(session, run_id, RunState.FAILED, card)
+        return ended
     # It may be what its operation is held for, which is locked before nodes and runs.
-    operation = await lock_operation(session, run_id)
+    operation = await lock_operation(session, run_id) if known.holds else None
     ended = await _end(session, known, state, card)
     await session.flush()
-    await settle_hold(session, operation)
+    if ended is not RunState.SUCCEEDED:
+        await end_open_steps(session, run_id, ended, card)
+    if operation is not None:
+        await settle_hold(session, operation)
     return ended
 
 

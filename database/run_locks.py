@@ -40,3 +40,14 @@ async def lock_live_run(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, 
             f"node {node.name} has moved on: generation {node.generation}, this run was for {run.generation}"
         )
     return run, node
+
+
+async def refuse_superseded(session: AsyncSession, run: Run) -> None:
+    """Raises SupersededError when the run's node has moved on; takes no lock."""
+    if run.node_id is None:
+        return
+    generation = await session.scalar(select(Node.generation).where(Node.id == run.node_id))
+    if generation != run.generation:
+        raise SupersededError(
+            f"node {run.name} has moved on: generation {generation}, this run was for {run.generation}"
+        )

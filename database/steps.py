@@ -99,6 +99,21 @@ async def open_steps(session: AsyncSession, run_id: uuid.UUID) -> list[StepRun]:
     return list(rows)
 
 
+async def end_open_steps(
+    session: AsyncSession, run_id: uuid.UUID, state: RunState, card: FailureCard | None
+) -> None:
+    """Ends step runs that nobody will end any more; what they may have left is for the next claim to end."""
+    await session.execute(
+        update(StepRun)
+        .where(StepRun.run_id == run_id, StepRun.ended_at.is_(None))
+        .values(
+            state=state,
+            card=card.model_dump(mode="json") if card else None,
+            ended_at=datetime.now(UTC),
+        )
+    )
+
+
 async def append_log(session: AsyncSession, step: StepRun, stream: int, start: int, data: bytes) -> None:
     """Appends bytes at `start`, which must be where the stored stream ends.
 

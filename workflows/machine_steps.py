@@ -1,5 +1,6 @@
 """What node workflows share: reach the machine, plan, and run the plan's steps one after another."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -91,6 +92,9 @@ class PlanRun:
     async def to_end(self) -> None:
         """Runs every step; raises the ActivityError of the first that fails and may not be passed over."""
         for step in self.plan.steps:
+            # A step that ends well before its activity has heard of a cancel takes the cancel with it.
+            if workflow.cancellation_reason() is not None:
+                raise asyncio.CancelledError
             await self._until_settled(step)
 
     async def _until_settled(self, step: StepHeader) -> None:

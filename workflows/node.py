@@ -78,6 +78,8 @@ class NodeWorkflow:
         self._task = task = held.task
         plan = await reach_and_plan(task, held.reach)
         await PlanRun(run, task, plan, self._holding).to_end()
+        if workflow.cancellation_reason() is not None:
+            raise asyncio.CancelledError
         await call(
             MachineActivities.finish_node,
             task,

@@ -8,7 +8,7 @@ from activities.nvml import nvml_environment
 from activities.signatures import StepTask
 from activities.supervisor.spec import StepSpec
 from activities.targets import ClaimedMachine
-from database.run_locks import RunCanceledError
+from database.run_locks import RunCanceledError, refuse_superseded
 from database.steps import begin_step, plan_of_run
 from database.tables import Run, StepRun
 from domain.states import ENDING_RUN_STATES, RunState
@@ -36,8 +36,9 @@ def step_key(run_id: object, position: int, attempt: int) -> str:
 async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepTask) -> Attempt:
     """Reads the step from the run's plan and makes its record, or finds the one that is there.
 
-    Raises RunCanceledError when the run's end has been asked for.
+    Raises RunCanceledError when the run's end has been asked for, SupersededError when its node has moved on.
     """
+    await refuse_superseded(session, held.run)
     if RunState(held.run.state) in ENDING_RUN_STATES:
         raise RunCanceledError(
             f"{held.run.action} of {held.run.name} was cancelled by {held.run.canceled_by}"

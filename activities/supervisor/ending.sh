@@ -28,7 +28,11 @@ cancel_unattended() { # under the lock: no runner
   state
   clean=1
   case $s in
-    none) record canceled - - - 1 || fail io "${K}_st: No space left on device"; s=canceled ;; # a late start finds it
+    none) # a late start finds the mark; records that were removed under a step do not hide its processes
+      if [ "${way%%:*}" = cgroup ] && alive; then end_step "$GRACE" || { clean=0; return; }; fi
+      record canceled - - - 1 || fail io "${K}_st: No space left on device"
+      s=canceled
+      ;;
     started)
       lost
       if [ $s = lost ]; then

@@ -30,7 +30,7 @@ async def test_a_process_that_was_frozen_in_a_transaction_holds_its_locks_for_a_
             await late.execute(select(Tenant.id))
 
     try:
-        with pytest.raises(DBAPIError, match="connection is closed"):
+        with pytest.raises(DBAPIError):
             await late_commit()
         async with frozen.begin() as again:
             assert await again.scalar(select(Tenant.id).where(Tenant.id == world.tenant)) == world.tenant

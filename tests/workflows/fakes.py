@@ -71,6 +71,8 @@ class World:
     gpus: int = 0
     unreadable_plan: bool = False
     block: dict[str, asyncio.Event] = field(default_factory=dict)
+    # Like `block`, but without heartbeats: such an activity ends well, whatever is asked of it meanwhile.
+    deaf: dict[str, asyncio.Event] = field(default_factory=dict)
     operation_id: uuid.UUID = field(default_factory=uuid.uuid4)
     calls: Counter[str] = field(default_factory=Counter)
     order: list[str] = field(default_factory=list)
@@ -95,6 +97,8 @@ class World:
             self.calls[key] += 1
             self.order.append(key)
             self._happened.notify_all()
+        if key in self.deaf:
+            await self.deaf[key].wait()
         if key in self.block:
             while not self.block[key].is_set():
                 activity.heartbeat()

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
@@ -10,6 +11,8 @@ from domain.failures import FailureClass
 from domain.states import RunState
 from tests.workflows.conftest import Lab, Started
 from tests.workflows.fakes import World, fails
+
+CANCEL_ASKED = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 
 
 async def cancelled(handle: Started) -> None:
@@ -88,3 +91,18 @@ async def test_nodes_that_wait_for_their_window_are_never_begun_after_a_cancel(l
     assert world.calls["claim gpu-51"] == 0
     assert set(world.ends) == set(names[:50])
     assert world.order[-1] == "end_operation"
+
+
+async def test_a_cancel_that_a_short_step_did_not_hear_of_is_not_lost(lab: Lab) -> None:
+    world = World(deaf={"step gpu-1 0.1": asyncio.Event()})
+    async with lab.worker(world):
+        handle = await lab.start(world)
+        await world.reached("step gpu-1 0.1")
+        node = lab.environment.client.get_workflow_handle(f"node/{world.subjects['gpu-1']}")
+        await node.cancel()
+        while CANCEL_ASKED not in {event.event_type for event in (await node.fetch_history()).events}:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        world.deaf["step gpu-1 0.1"].set()
+        assert (await handle.result()).state is RunState.CANCELED
+    assert world.calls["step gpu-1 1.1"] == 0
+    assert world.ends["gpu-1"] is RunState.CANCELED
