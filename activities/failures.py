@@ -22,15 +22,13 @@ from activities.ssh.errors import SshError
 from activities.supervisor.errors import SupervisorError
 from database.run_locks import RunCanceledError, SupersededError
 from database.runs import MachineClaimedError
-from domain.failures import FailureCard, FailureClass, failure_card
+from domain.failures import POLICIES, FailureCard, FailureClass, failure_card
 from profiles.problems import ProfileError
 from providers.base import ProviderError
 
 R = TypeVar("R")
 DATABASE_RETRY_SECONDS = 1.0
 
-# Passing by nature: Temporal tries the activity again, as its row in the options table says.
-_RETRIED = frozenset({FailureClass.CONNECT, FailureClass.LOST_MACHINE, FailureClass.PROVIDER})
 # Of these a person wants to know how often; a step's activity is tried again for reasons of its own.
 _COUNTED = frozenset({FailureClass.CONNECT, FailureClass.PROVIDER})
 
@@ -47,7 +45,7 @@ def card(failure_class: FailureClass, message: str, *, machine: str | None = Non
 
 def failure(failed: FailureCard, *, retried: bool | None = None) -> ApplicationError:
     """The error for a card. Expected failures stay out of the worker's own error log."""
-    again = failed.failure_class in _RETRIED if retried is None else retried
+    again = POLICIES[failed.failure_class].retried if retried is None else retried
     internal = failed.failure_class is FailureClass.INTERNAL
     return ApplicationError(
         failed.text(),

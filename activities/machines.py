@@ -16,7 +16,7 @@ from activities.ssh.connection import Connection
 from activities.ssh.pool import ConnectionPool
 from activities.supervisor.client import Supervisor
 from activities.supervisor.spec import MachineFacts
-from activities.targets import ClaimedMachine, claimed_machine
+from activities.targets import ClaimedMachine, held_patiently
 from activities.threads import Threads
 from database.hardware import promised_gpus
 from database.machine_runs import node_ready, note_contact, pin_host_key
@@ -53,13 +53,13 @@ class Machines(MachineActivities):
     @activity.defn(name="await_ssh")
     async def await_ssh(self, task: MachineTask) -> None:
         """One short try. Raising the claim token also ends what an earlier run left on the machine."""
-        held = await self._held(task)
+        held = await held_patiently(self._database, self._secrets, task)
         async with classified(held.label):
             await self._with_supervisor(held, lambda supervisor, _: supervisor.raise_token(task.token))
 
     @activity.defn(name="make_plan")
     async def make_plan(self, task: MachineTask) -> PlanOutline:
-        held = await self._held(task)
+        held = await held_patiently(self._database, self._secrets, task)
         async with classified(held.label):
             facts, host_key = await self._facts(held)
             plan = await patiently(lambda: self._store_plan(held, facts, host_key))
@@ -68,7 +68,7 @@ class Machines(MachineActivities):
     @activity.defn(name="finish_node")
     async def finish_node(self, task: MachineTask) -> None:
         """The health gate: the machine still answers, under the node's own name."""
-        held = await self._held(task)
+        held = await held_patiently(self._database, self._secrets, task)
         async with classified(held.label):
             facts, host_key = await self._facts(held)
             if facts.hostname != held.run.name:
@@ -79,7 +79,7 @@ class Machines(MachineActivities):
     @activity.defn(name="reset_machine")
     async def reset_machine(self, task: MachineTask) -> None:
         """Wipes the disk through the provider; without one, removes what the supervisor kept."""
-        held = await self._held(task)
+        held = await held_patiently(self._database, self._secrets, task)
         async with classified(held.label):
             address = held.machine.bmc_address
             if address is None:
@@ -92,21 +92,13 @@ class Machines(MachineActivities):
     @activity.defn(name="verify_machine")
     async def verify_machine(self, task: MachineTask) -> Verified:
         """Reaches the machine and reads its facts; its host key is pinned at the first contact."""
-        held = await self._held(task)
+        held = await held_patiently(self._database, self._secrets, task)
         async with classified(held.label):
             await self._pin_announced_key(held)
-            held = await self._held(task)
+            held = await held_patiently(self._database, self._secrets, task)
             await self._with_supervisor(held, lambda supervisor, _: supervisor.raise_token(task.token))
             facts, host_key = await self._facts(held)
             return Verified(gpus=await patiently(lambda: self._note(held, facts, host_key)))
-
-    async def _held(self, task: MachineTask) -> ClaimedMachine:
-        async def read() -> ClaimedMachine:
-            async with self._database.begin() as session:
-                return await claimed_machine(session, self._secrets, task)
-
-        async with classified():
-            return await patiently(read)
 
     async def _store_plan(self, held: ClaimedMachine, facts: MachineFacts, host_key: str) -> Plan:
         async with self._database.begin() as session:

@@ -9,7 +9,7 @@ from activities.nvml.client import Reading, read_facts
 from activities.secrets import FileSecrets
 from activities.signatures import MachineTask, NvmlActivities, NvmlReport
 from activities.ssh.pool import ConnectionPool
-from activities.targets import ClaimedMachine, claimed_machine
+from activities.targets import ClaimedMachine, held_patiently
 from activities.threads import Threads
 from database.hardware import store_hardware
 from database.unit_of_work import Database
@@ -33,7 +33,7 @@ class NvmlReader(NvmlActivities):
     @activity.defn(name="nvml.facts")
     async def nvml_facts(self, task: MachineTask) -> NvmlReport:
         """Stores what is known even where it fails, so that a lost GPU's neighbours can be seen."""
-        held = await self._held(task)
+        held = await held_patiently(self._database, self._secrets, task)
         async with classified(held.label):
             reading = await self._threads.run(lambda stop: self._read(held, task, stop))
             assert reading is not None, "only a cancelled activity stops it, and that raises"
@@ -54,14 +54,6 @@ class NvmlReader(NvmlActivities):
                 token=task.token,
                 should_stop=stop.is_set,
             )
-
-    async def _held(self, task: MachineTask) -> ClaimedMachine:
-        async def read() -> ClaimedMachine:
-            async with self._database.begin() as session:
-                return await claimed_machine(session, self._secrets, task)
-
-        async with classified():
-            return await patiently(read)
 
     async def _store(self, held: ClaimedMachine, reading: Reading) -> str | None:
         failed = reading.failure

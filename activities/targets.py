@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from activities.failures import classified, patiently
 from activities.secrets import FileSecrets
 from activities.signatures import MachineTask, StepTask
 from activities.ssh.target import SshTarget
 from database.run_locks import SupersededError
 from database.tables import Claim, Cluster, Machine, Node, Run
+from database.unit_of_work import Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +56,16 @@ async def claimed_machine(
         host_key=machine.host_key,
     )
     return ClaimedMachine(machine=machine, run=run, target=target, cluster=cluster)
+
+
+async def held_patiently(
+    database: Database, secrets: FileSecrets, task: MachineTask | StepTask
+) -> ClaimedMachine:
+    """`claimed_machine` for activities whose tries are counted: a database that is away is waited for."""
+
+    async def read() -> ClaimedMachine:
+        async with database.begin() as session:
+            return await claimed_machine(session, secrets, task)
+
+    async with classified():
+        return await patiently(read)

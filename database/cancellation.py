@@ -15,6 +15,7 @@ from database.matching import one_of
 from database.operations import OUTBOX_CHANNEL
 from database.refusals import invalid_state
 from database.run_ends import end_node_run, end_run
+from database.run_locks import lock_runs
 from database.run_names import check_names
 from database.tables import Node, Operation, Outbox, Run, StepRun
 from domain.failures import FailureCard, FailureClass, failure_card
@@ -98,21 +99,7 @@ async def _lock_open_runs(
     mine = Run.operation_id == operation.id
     if names is not None:
         mine = mine & one_of(Run.name, names)
-    live = mine & Run.state.not_in(FINAL_RUN_STATES)
-    fresh = {"populate_existing": True}
-    nodes = await session.scalars(
-        select(Node)
-        .join(Run, Run.node_id == Node.id)
-        .where(live)
-        .order_by(Node.id)
-        .with_for_update(of=Node)
-        .execution_options(**fresh)
-    )
-    by_id = {node.id: node for node in nodes}
-    runs = await session.scalars(
-        select(Run).where(live).order_by(Run.position).with_for_update().execution_options(**fresh)
-    )
-    return [(run, by_id.get(run.node_id) if run.node_id else None) for run in runs]
+    return await lock_runs(session, mine & Run.state.not_in(FINAL_RUN_STATES))
 
 
 async def _end_unstarted(session: AsyncSession, runs: Sequence[tuple[Run, Node | None]], actor: str) -> None:

@@ -6,7 +6,6 @@ Locks: operation, then nodes by id, then runs.
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -15,19 +14,12 @@ from database.events import record_event
 from database.matching import one_of
 from database.operations import OPERATION_DEADLINE, OUTBOX_CHANNEL
 from database.refusals import invalid_state
-from database.run_locks import RunCanceledError, lock_live_run
+from database.run_locks import RunCanceledError, lock_live_run, lock_runs
 from database.run_names import check_names
 from database.tables import Node, Operation, Outbox, Run
 from domain.failures import FailureCard
+from domain.holds import Verdict
 from domain.states import ENDING_RUN_STATES, FINAL_RUN_STATES, NODE_PASSING, NodeStatus, RunState
-
-
-class Verdict(StrEnum):
-    """What a person decides about a held run."""
-
-    RESUME = "resume"  # run the failed step again, and go on
-    ABORT = "abort"  # give it up: the run ends as failed with the step's card
-
 
 _DECIDED = {Verdict.RESUME: "resumed", Verdict.ABORT: "given up"}
 # How many runs a refusal names at most.
@@ -129,20 +121,7 @@ async def _held(
     """The held runs with their nodes, locked after these; a refusal when one that is named is not held."""
     mine = Run.operation_id == operation.id
     mine = mine & (Run.state == RunState.HELD if names is None else one_of(Run.name, names))
-    fresh = {"populate_existing": True}
-    nodes = await session.scalars(
-        select(Node)
-        .join(Run, Run.node_id == Node.id)
-        .where(mine)
-        .order_by(Node.id)
-        .with_for_update(of=Node)
-        .execution_options(**fresh)
-    )
-    by_id = {node.id: node for node in nodes}
-    runs = await session.scalars(
-        select(Run).where(mine).order_by(Run.position).with_for_update().execution_options(**fresh)
-    )
-    found = [(run, by_id.get(run.node_id) if run.node_id else None) for run in runs]
+    found = await lock_runs(session, mine)
     if other := [f"{run.name} is {run.state}" for run, _ in found if run.state != RunState.HELD]:
         raise invalid_state(f"not held: {', '.join(other[:_MOST_NAMED])}")
     if not found:

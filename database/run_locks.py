@@ -2,7 +2,7 @@
 
 import uuid
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.tables import Node, Run
@@ -40,6 +40,24 @@ async def lock_live_run(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, 
             f"node {node.name} has moved on: generation {node.generation}, this run was for {run.generation}"
         )
     return run, node
+
+
+async def lock_runs(session: AsyncSession, which: ColumnElement[bool]) -> list[tuple[Run, Node | None]]:
+    """The runs that `which` chooses, in their order, with their nodes; nodes are locked first, by id."""
+    fresh = {"populate_existing": True}
+    nodes = await session.scalars(
+        select(Node)
+        .join(Run, Run.node_id == Node.id)
+        .where(which)
+        .order_by(Node.id)
+        .with_for_update(of=Node)
+        .execution_options(**fresh)
+    )
+    by_id = {node.id: node for node in nodes}
+    runs = await session.scalars(
+        select(Run).where(which).order_by(Run.position).with_for_update().execution_options(**fresh)
+    )
+    return [(run, by_id.get(run.node_id) if run.node_id else None) for run in runs]
 
 
 async def refuse_superseded(session: AsyncSession, run: Run) -> None:

@@ -14,11 +14,11 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.signatures import HoldRef, OperationRef
-from database.holding import Verdict
 from database.operations import close_operation
 from database.outbox import DispatchOutline, dispatch_outline, lock_due_row, mark_dispatched, put_off
 from database.tables import Outbox, Run
 from database.unit_of_work import Database
+from domain.holds import Verdict
 from domain.states import RunState
 from domain.workflow_ids import operation_workflow_id
 from worker.children import RPC_TIMEOUT, running_child

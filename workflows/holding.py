@@ -1,6 +1,5 @@
 """Where a run waits when a step says `onFailure: hold`: nothing is undone until a person decides."""
 
-from enum import StrEnum
 from uuid import UUID
 
 from temporalio import workflow
@@ -8,15 +7,9 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.signatures import HoldRef, HoldRequest, RecordActivities
     from domain.failures import FailureCard
+    from domain.holds import Verdict
     from workflows import options
     from workflows.calls import call
-
-
-class Verdict(StrEnum):
-    """What was decided about a hold."""
-
-    RESUME = "resume"
-    ABORT = "abort"
 
 
 class Holding:

@@ -22,11 +22,12 @@ with workflow.unsafe.imports_passed_through():
         StepTask,
     )
     from domain.failures import FailureCard, FailureClass
+    from domain.holds import Verdict
     from profiles.kinds.base import OnFailure
     from workflows import options
     from workflows.calls import call
     from workflows.failures import current_card
-    from workflows.holding import Holding, Verdict
+    from workflows.holding import Holding
 
 # A step that was lost with its machine is run again only where its check makes that safe, and not for ever.
 LOST_TRIES = 3

@@ -17,11 +17,12 @@ with workflow.unsafe.imports_passed_through():
         StepActivities,
     )
     from domain.failures import FailureCard, FailureClass
+    from domain.holds import Verdict
     from domain.states import RunState
     from workflows import options
     from workflows.calls import call
     from workflows.failures import current_card, failure, note
-    from workflows.holding import Holding, Verdict
+    from workflows.holding import Holding
     from workflows.machine_steps import PlanRun, claim, reach_and_plan
 
 # How the classes of failures that are somebody's decision end a run; every other one fails it.

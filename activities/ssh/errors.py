@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-SshFailureClass = Literal["connect", "host-key", "auth", "privilege", "lost-machine"]
+SshFailureClass = Literal["connect", "host-key", "auth", "lost-machine"]
 
 
 class SshError(Exception):
@@ -33,12 +33,6 @@ class AuthError(SshError):
     """The machine refuses the key, or the key itself cannot be read."""
 
     failure_class = "auth"
-
-
-class PrivilegeError(SshError):
-    """Logged in, but the user may not do what is needed (no root, no sudo without a password)."""
-
-    failure_class = "privilege"
 
 
 class ChannelError(SshError):

@@ -13,9 +13,10 @@ from api.fleet.fields import OperationId, TenantInput
 from api.fleet.methods import add_method
 from api.fleet.operations import shown
 from database.cancellation import cancel_operation
-from database.holding import Verdict, decide
+from database.holding import decide
 from database.operation_queries import find_operation
 from database.retrying import RetryFrom, retry_operation
+from domain.holds import Verdict
 from domain.permissions import Permission
 from domain.unfinished import Unfinished
 

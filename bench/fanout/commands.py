@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ _GROUP = "bringup-bench-"
 _ENTER = 'echo $$ > "$0" && exec "$@"'
 
 
-class CommandPeer:
+class CommandPeer(ABC):
     """A peer that writes files to `folder` and is started as a command there."""
 
     name: str
@@ -37,13 +38,13 @@ class CommandPeer:
         self._hosts: Sequence[Host] = ()
         self._seconds = 0.0
 
+    @abstractmethod
     def write(self, hosts: Sequence[Host]) -> None:
         """Writes inventory, recipe and settings for these machines."""
-        raise NotImplementedError
 
+    @abstractmethod
     def command(self) -> list[str]:
         """The command, given what `write` wrote."""
-        raise NotImplementedError
 
     def environment(self) -> Mapping[str, str]:
         """Variables for the command, beside PATH, a home of its own, and UTF-8."""
@@ -95,7 +96,8 @@ class CommandPeer:
             raise BenchError(f"{self.name} ended with status {status}{_tail(log)}")
 
     def check(self) -> None:
-        pass  # `apply` has looked at every exit status
+        """Nothing is left to do: `apply` has looked at every exit status."""
+        return
 
     def own_seconds(self, used: Usage) -> float:
         return self._seconds

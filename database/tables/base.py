@@ -7,7 +7,6 @@ from sqlalchemy import DateTime, MetaData, String, func
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
-Moment = Annotated[datetime, mapped_column(DateTime(timezone=True))]
 Created = Annotated[datetime, mapped_column(DateTime(timezone=True), server_default=func.now())]
 Json = dict[str, Any]
 TenantId = Annotated[str, mapped_column(String(128), index=True)]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from sqlalchemy import select
 
 from database.cancellation import cancel_operation
-from database.holding import Verdict, decide, hold_run
+from database.holding import decide, hold_run
 from database.operation_queries import find_operation
 from database.operations import NewRun, close_operation, submit_operation
 from database.retrying import Retry, RetryFrom, retry_operation
@@ -18,6 +18,7 @@ from database.set_requests import SetRequest
 from database.steps import StepEnd, begin_step, end_step, store_plan
 from database.tables import Node, Operation, Outbox, Run
 from domain.failures import FailureCard, FailureClass, failure_card
+from domain.holds import Verdict
 from domain.states import RunState
 from domain.unfinished import Unfinished
 from tests.database.scenes import claimed

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from database.holding import Verdict
 from database.operations import OPERATION_DEADLINE
 from database.refusals import Refusal, RefusalCode
 from database.run_locks import RunCanceledError, SupersededError
 from database.tables import Event, Operation, Run
+from domain.holds import Verdict
 from domain.states import NodeStatus, RunState
 from tests.database import decisions as made
 from tests.database.scenes import claimed, terminating

@@ -33,21 +33,6 @@ def machines(stack: DevStack) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in stack.fleet("nodes/list", limit=500)["items"]}
 
 
-def cli(stack: DevStack, *arguments: str) -> str:
-    """What a command prints."""
-    told = {"BRINGUP_API": stack.ready["api"], "BRINGUP_TOKEN": stack.ready["token"]}
-    done = subprocess.run(
-        [sys.executable, "-m", "cli.main", *arguments],
-        env=os.environ | told,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=30,
-    )
-    return done.stdout
-
-
 def gpu_step(name: str, **expected: object) -> dict[str, Any]:
     """A step that looks at the GPUs."""
     return {"name": name, "uses": "nvml.facts", "with": expected}
@@ -82,8 +67,8 @@ def test_machines_show_their_gpus_and_a_create_books_them(gpu_stack: DevStack) -
     assert len({gpu["uuid"] for gpu in gpus}) == 16
     assert {gpu["model"] for gpu in gpus} == {"NVIDIA H100 80GB HBM3"}
     assert {one["hardware"]["driver"]["version"] for one in found.values()} == {"550.54.15"}
-    assert cli(gpu_stack, "machines", "list").count("8 × NVIDIA H100 80GB HBM3") == 2
-    shown = cli(gpu_stack, "machines", "show", "local-2")
+    assert gpu_stack.cli("machines", "list").count("8 × NVIDIA H100 80GB HBM3") == 2
+    shown = gpu_stack.cli("machines", "show", "local-2")
     assert all(gpu["uuid"] in shown for gpu in found["local-2"]["hardware"]["gpus"])
 
     made = gpu_stack.fleet(
