@@ -14,12 +14,12 @@ from database.events import record_event
 from database.matching import one_of
 from database.operations import OPERATION_DEADLINE, OUTBOX_CHANNEL
 from database.refusals import invalid_state
-from database.run_locks import RunCanceledError, lock_live_run, lock_runs
+from database.run_locks import lock_live_run, lock_runs, refuse_ending
 from database.run_names import check_names
 from database.tables import Node, Operation, Outbox, Run
 from domain.failures import FailureCard
 from domain.holds import Verdict
-from domain.states import ENDING_RUN_STATES, FINAL_RUN_STATES, NODE_PASSING, NodeStatus, RunState
+from domain.states import FINAL_RUN_STATES, NODE_PASSING, NodeStatus, RunState
 
 _DECIDED = {Verdict.RESUME: "resumed", Verdict.ABORT: "given up"}
 # How many runs a refusal names at most.
@@ -33,8 +33,7 @@ async def hold_run(session: AsyncSession, run_id: uuid.UUID, number: int, card: 
     """
     operation = await lock_operation(session, run_id)
     run, node = await lock_live_run(session, run_id)
-    if RunState(run.state) in ENDING_RUN_STATES:
-        raise RunCanceledError(f"{run.action} of {run.name} was cancelled by {run.canceled_by}")
+    refuse_ending(run)
     if run.holds >= number:
         return
     run.holds = number

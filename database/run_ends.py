@@ -50,8 +50,9 @@ async def _end(session: AsyncSession, known: Run, state: RunState, card: Failure
         if RunState(known.state) not in FINAL_RUN_STATES:
             close_run(known, RunState.SUPERSEDED, _superseded(known, card, str(error)))
         return RunState(known.state)
-    if card is not None and state is RunState.CANCELED and run.canceled_by is not None:
-        card = card.model_copy(update={"message": f"{card.message} by {run.canceled_by}"})
+    by = f" by {run.canceled_by}"
+    if card is not None and state is RunState.CANCELED and run.canceled_by and not card.message.endswith(by):
+        card = card.model_copy(update={"message": card.message + by})
     if node is not None:
         end_node_run(session, run, node, state, card)
     else:

@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.tables import Node, Run
-from domain.states import FINAL_RUN_STATES, RunState
+from domain.states import ENDING_RUN_STATES, FINAL_RUN_STATES, RunState
 
 
 class SupersededError(Exception):
@@ -15,6 +15,13 @@ class SupersededError(Exception):
 
 class RunCanceledError(Exception):
     """Somebody asked for the run's end; nothing new may be begun for it."""
+
+
+def refuse_ending(run: Run) -> None:
+    """Raises RunCanceledError when the run's end has been asked for, or has come by that."""
+    if RunState(run.state) in ENDING_RUN_STATES or run.state == RunState.CANCELED:
+        by = f" by {run.canceled_by}" if run.canceled_by else ""
+        raise RunCanceledError(f"{run.action} of {run.name} was cancelled{by}")
 
 
 async def lock_live_run(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, Node | None]:
@@ -30,9 +37,7 @@ async def lock_live_run(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, 
         ).scalar_one()
     await session.refresh(run, with_for_update=True)
     if run.state == RunState.CANCELED:
-        raise RunCanceledError(
-            f"{run.action} of {run.name} was cancelled by {run.canceled_by or 'an operator'}"
-        )
+        refuse_ending(run)
     if RunState(run.state) in FINAL_RUN_STATES:
         raise SupersededError(f"this run of {run.name} has already ended: {run.state}")
     if node is not None and node.generation != run.generation:

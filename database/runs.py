@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.events import record_event
 from database.operations import BATCH_SIZE, WAITING_FOR_ENGINE
-from database.run_locks import RunCanceledError, lock_live_run
+from database.run_locks import lock_live_run, refuse_ending
 from database.tables import Claim, Cluster, Machine, Operation, Run
 from database.transitions import move_machine, move_node
-from domain.states import ENDING_RUN_STATES, FINAL_RUN_STATES, MachineState, NodeStatus, RunState
+from domain.states import FINAL_RUN_STATES, MachineState, NodeStatus, RunState
 
 
 class MachineClaimedError(Exception):
@@ -82,8 +82,7 @@ async def claim_machine(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, 
     the machine.
     """
     run, node = await lock_live_run(session, run_id)
-    if RunState(run.state) in ENDING_RUN_STATES:
-        raise RunCanceledError(f"{run.action} of {run.name} was cancelled by {run.canceled_by}")
+    refuse_ending(run)
     machine_id = node.machine_id if node else run.machine_id
     claim = (
         await session.execute(select(Claim).where(Claim.machine_id == machine_id).with_for_update())

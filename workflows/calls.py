@@ -1,5 +1,6 @@
 """One way to call an activity: its typed signature, one row of the options table, a line for people."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -18,3 +19,18 @@ async def call(
     config = ActivityConfig(**options)
     config["summary"] = summary
     return await workflow.execute_activity_method(signature, message, **config)
+
+
+async def uncut(work: Coroutine[Any, Any, R]) -> R:
+    """Awaits to its end what must happen although this workflow is cancelled, or is about to be.
+
+    A bare `asyncio.shield` protects the work and not the waiting: the workflow would end, and its work, too.
+    """
+    task = asyncio.create_task(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # Ours, not the work's: that is seen below.
+            continue
+    return task.result()

@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.holds import Verdict
     from domain.states import RunState
     from workflows import options
-    from workflows.calls import call
+    from workflows.calls import call, uncut
     from workflows.failures import current_card, failure, note
     from workflows.holding import Holding
     from workflows.machine_steps import PlanRun, claim, reach_and_plan
@@ -59,18 +59,20 @@ class NodeWorkflow:
             else:
                 await self._create(run)
         except (FailureError, asyncio.CancelledError) as error:
-            if is_cancelled_exception(error):
-                # Proof and record must come although this workflow is being cancelled.
-                await asyncio.shield(self._end_cancelled(run))
-                raise
+            if is_cancelled_exception(error) or workflow.cancellation_reason() is not None:
+                # Whatever an activity met after the cancel was asked for: Temporal does not try it again
+                # then, so its failure says nothing of the step. Proof and record come all the same.
+                await uncut(self._end_cancelled(run))
+                raise asyncio.CancelledError from error
             card = (
                 current_card(error)
                 if isinstance(error, FailureError)
                 else note(FailureClass.INTERNAL, str(error))
             )
             if card.failure_class is FailureClass.CANCELLED and run.action != "terminate":
-                # The activity learnt of it from the records, before the cancel reached this workflow.
-                await self._prove_nothing_left(run)
+                # The activity learnt of it from the records; the workflow's own cancel is still on its way.
+                await uncut(self._end_cancelled(run))
+                raise failure(card) from error
             await self._record_end(run, _ENDS.get(card.failure_class, RunState.FAILED), card)
             raise failure(card) from error
 

@@ -8,10 +8,9 @@ from activities.nvml import nvml_environment
 from activities.signatures import StepTask
 from activities.supervisor.spec import StepSpec
 from activities.targets import ClaimedMachine
-from database.run_locks import RunCanceledError, refuse_superseded
+from database.run_locks import refuse_ending, refuse_superseded
 from database.steps import begin_step, plan_of_run
 from database.tables import Run, StepRun
-from domain.states import ENDING_RUN_STATES, RunState
 from profiles.plan import Plan, PlanStep
 
 # The kind whose steps need nvidia-ml-py on the machine.
@@ -39,10 +38,7 @@ async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepT
     Raises RunCanceledError when the run's end has been asked for, SupersededError when its node has moved on.
     """
     await refuse_superseded(session, held.run)
-    if RunState(held.run.state) in ENDING_RUN_STATES:
-        raise RunCanceledError(
-            f"{held.run.action} of {held.run.name} was cancelled by {held.run.canceled_by}"
-        )
+    refuse_ending(held.run)
     step = (await _plan(session, held.run)).steps[task.position]
     record = await begin_step(
         session,

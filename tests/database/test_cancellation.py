@@ -4,7 +4,7 @@ import asyncio
 import uuid
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import select
 
 from database.operations import NewRun
 from database.refusals import Refusal, RefusalCode
@@ -14,7 +14,7 @@ from database.tables import Event, Machine, Node, Operation, Run
 from domain.states import FINAL_RUN_STATES, MachineState, NodeStatus, RunState
 from tests.database import decisions as made
 from tests.database.scenes import claimed, created, submit, terminating
-from tests.database.world import World
+from tests.database.world import World, statements_of
 
 _WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -248,17 +248,8 @@ async def test_two_cancels_at_once_are_one(world: World) -> None:
 
 async def test_a_thousand_runs_that_have_not_begun_end_in_a_few_statements(world: World) -> None:
     operation_id = await made.created_nodes(world, 1_000)
-    engine = world.database.engine.sync_engine
-    statements: list[str] = []
-
-    def count(*told: object) -> None:
-        statements.append(str(told[2]))
-
-    event.listen(engine, "before_cursor_execute", count)
-    try:
+    with statements_of(world.database) as statements:
         assert len(await made.cancel(world, operation_id)) == 1_000
-    finally:
-        event.remove(engine, "before_cursor_execute", count)
     assert len(statements) < 30, statements
     still_open = (Run.operation_id == operation_id, Run.state.not_in(FINAL_RUN_STATES))
     assert await world.count(Run, *still_open) == 0

@@ -1,7 +1,6 @@
 """The create transaction: what it books, what it writes, and what it never does twice."""
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from database.tables import (
     Run,
 )
 from database.unit_of_work import Database
-from tests.database.world import World, make_world, new_pool
+from tests.database.world import World, make_world, new_pool, statements_of
 
 
 def gpu(count: int, **values: object) -> SetRequest:
@@ -241,15 +240,16 @@ async def test_names_fill_gaps_and_skip_what_is_taken(world: World) -> None:
     assert names == {"gpu-2", "gpu-4", "x-007"}
 
 
-async def test_a_thousand_nodes_are_put_in_within_a_second(world: World) -> None:
-    await world.machines(1_000)
-    started = time.perf_counter()
-    done = await world.create([gpu(1_000)])
-    took = time.perf_counter() - started
+async def test_a_thousand_nodes_are_put_in_with_as_many_statements_as_one(world: World) -> None:
+    await world.machines(1_001)
+    with statements_of(world.database) as for_one:
+        await world.create([gpu(1)])
+    with statements_of(world.database) as for_many:
+        done = await world.create([gpu(1_000)])
     assert done.sets[0].added == 1_000
-    assert await world.count(Booking, Booking.tenant_id == world.tenant) == 9_000
-    # Twice the bar, so that a busy test machine does not fail a build; the benchmark holds the bar itself.
-    assert took < 2.0, f"took {took:.2f} s"
+    assert await world.count(Booking, Booking.tenant_id == world.tenant) == 9_009
+    # Some rows go in by the batch, of which a thousand nodes need a few more.
+    assert len(for_many) <= len(for_one) + 20, for_many
 
 
 def test_attributes_merge_at_every_depth() -> None:

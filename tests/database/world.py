@@ -2,11 +2,12 @@
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, func, insert, select, text, update
+from sqlalchemy import Select, event, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.clusters import NewArray, create_cluster, find_cluster
@@ -203,3 +204,19 @@ def one_line(text: str) -> dict[str, Any]:
     value = json.loads(text)
     assert isinstance(value, dict)
     return value
+
+
+@contextmanager
+def statements_of(database: Database) -> Iterator[list[str]]:
+    """The SQL statements that are sent meanwhile: how the cost of a thousand is told on any machine."""
+    sent: list[str] = []
+
+    def note(*told: object) -> None:
+        sent.append(str(told[2]))
+
+    engine = database.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        event.remove(engine, "before_cursor_execute", note)

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import WorkflowFailureError
+from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.exceptions import CancelledError
 
 from domain.failures import FailureClass
 from domain.states import RunState
 from tests.workflows.conftest import Lab, Started
-from tests.workflows.fakes import World, fails
+from tests.workflows.fakes import World, fails, step
 
 CANCEL_ASKED = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 
@@ -93,15 +93,62 @@ async def test_nodes_that_wait_for_their_window_are_never_begun_after_a_cancel(l
     assert world.order[-1] == "end_operation"
 
 
+async def asked_to_cancel(lab: Lab, world: World) -> None:
+    """Cancels the node's workflow, and waits until its activity has been asked to end."""
+    node = lab.environment.client.get_workflow_handle(f"node/{world.subjects['gpu-1']}")
+    await node.cancel()
+    while CANCEL_ASKED not in {event.event_type for event in (await node.fetch_history()).events}:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+
+
+def taken_up(history: WorkflowHistory) -> bool:
+    """Whether the workflow has seen the cancel that it was asked for."""
+    kinds = [event.event_type for event in history.events]
+    asked = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
+    return asked in kinds and EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in kinds[kinds.index(asked) :]
+
+
+async def test_what_an_activity_meets_after_the_cancel_does_not_spare_the_proof(lab: Lab) -> None:
+    """Temporal tries no activity again whose cancel was asked for: a worker's restart is final then."""
+    world = World(
+        steps=[step(0, "one", attempts=5)],
+        deaf={"step gpu-1 0.1": asyncio.Event()},
+        trouble={"step gpu-1 0.1": lambda _: fails(FailureClass.INTERNAL, "the worker is stopping")},
+    )
+    async with lab.worker(world):
+        handle = await lab.start(world)
+        await world.reached("step gpu-1 0.1")
+        await asked_to_cancel(lab, world)
+        world.deaf["step gpu-1 0.1"].set()
+        assert (await handle.result()).state is RunState.CANCELED
+    assert world.calls["confirm gpu-1"] == 1
+    assert world.calls["step gpu-1 0.2"] == 0
+
+
+async def test_a_cancel_that_arrives_during_the_proof_does_not_cut_it_short(lab: Lab) -> None:
+    world = World(
+        block={"confirm gpu-1": asyncio.Event()},
+        trouble={"step gpu-1 0.1": lambda _: fails(FailureClass.CANCELLED)},
+    )
+    async with lab.worker(world):
+        handle = await lab.start(world)
+        await world.reached("confirm gpu-1")
+        node = lab.environment.client.get_workflow_handle(f"node/{world.subjects['gpu-1']}")
+        await node.cancel()
+        while not taken_up(await node.fetch_history()):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert "gpu-1" not in world.ends
+        world.block["confirm gpu-1"].set()
+        assert (await handle.result()).state is RunState.CANCELED
+    assert world.order.index("end gpu-1") > world.order.index("confirm gpu-1")
+
+
 async def test_a_cancel_that_a_short_step_did_not_hear_of_is_not_lost(lab: Lab) -> None:
     world = World(deaf={"step gpu-1 0.1": asyncio.Event()})
     async with lab.worker(world):
         handle = await lab.start(world)
         await world.reached("step gpu-1 0.1")
-        node = lab.environment.client.get_workflow_handle(f"node/{world.subjects['gpu-1']}")
-        await node.cancel()
-        while CANCEL_ASKED not in {event.event_type for event in (await node.fetch_history()).events}:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await asked_to_cancel(lab, world)
         world.deaf["step gpu-1 0.1"].set()
         assert (await handle.result()).state is RunState.CANCELED
     assert world.calls["step gpu-1 1.1"] == 0
