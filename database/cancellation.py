@@ -3,6 +3,7 @@
 Locks: operation, then nodes by id, then runs.
 """
 
+import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -45,10 +46,15 @@ async def cancel_operation(
         raise invalid_state(f"the operation has already ended: {operation.state}")
     runs = await _lock_open_runs(session, operation, names)
     await _end_unstarted(session, [pair for pair in runs if pair[0].claim_token is None], actor)
-    claimed = [run for run, _ in runs if run.claim_token is not None and run.state in _MARKABLE]
-    for run in claimed:
+    claimed = []
+    for run, node in runs:
+        if run.claim_token is None or run.state not in _MARKABLE:
+            continue
+        claimed.append(run)
         run.state = RunState.CANCELING
         run.canceled_by = actor
+        if node is not None and node.generation == run.generation:
+            node.message = f"{run.action} is being cancelled, as {actor} asked"
     if names is None:
         _cancel_whole(session, operation, actor)
     else:
@@ -119,18 +125,29 @@ def _card(message: str, now: datetime) -> FailureCard:
     return failure_card(FailureClass.CANCELLED, message, seen=now)
 
 
-async def note_unconfirmed(session: AsyncSession, step: StepRun) -> None:
-    """The machine cannot say whether the cancelled step has ended: said of step, run and operation."""
-    unconfirmed = {"state": RunState.CANCEL_UNCONFIRMED}
-    operation_id = await session.scalar(select(Run.operation_id).where(Run.id == step.run_id))
+async def note_unconfirmed(
+    session: AsyncSession, run_id: uuid.UUID, card: FailureCard, step: StepRun | None = None
+) -> None:
+    """Says, wherever it is shown, that a machine cannot confirm the end of a cancelled run, and why."""
+    run = (await session.execute(select(Run).where(Run.id == run_id))).scalar_one()
+    state, said = RunState.CANCEL_UNCONFIRMED, {"card": card.model_dump(mode="json")}
     await session.execute(
         update(Operation)
-        .where(Operation.id == operation_id, Operation.state == RunState.CANCELING)
-        .values(unconfirmed)
+        .where(Operation.id == run.operation_id, Operation.state == RunState.CANCELING)
+        .values(state=state)
     )
+    if run.ended_at is None:
+        await session.execute(
+            update(Node)
+            .where(Node.id == run.node_id, Node.generation == run.generation)
+            .values(message=card.text())
+        )
     await session.execute(
-        update(Run).where(Run.id == step.run_id, Run.ended_at.is_(None)).values(unconfirmed)
+        update(Run).where(Run.id == run_id, Run.ended_at.is_(None)).values(state=state, **said)
     )
-    await session.execute(
-        update(StepRun).where(StepRun.id == step.id, StepRun.ended_at.is_(None)).values(unconfirmed)
-    )
+    if step is not None:
+        await session.execute(
+            update(StepRun)
+            .where(StepRun.id == step.id, StepRun.ended_at.is_(None))
+            .values(state=state, **said)
+        )

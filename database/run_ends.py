@@ -11,7 +11,7 @@ from database.events import record_event
 from database.holding import lock_operation, settle_hold
 from database.run_locks import RunCanceledError, SupersededError, lock_live_run
 from database.steps import end_open_steps
-from database.tables import Machine, Node, Run
+from database.tables import PROVE, Machine, Node, Outbox, Run
 from database.transitions import close_run, move_machine, move_node
 from domain.failures import FailureCard, FailureClass, failure_card
 from domain.states import FINAL_RUN_STATES, MachineState, NodeStatus, RunState
@@ -29,14 +29,18 @@ async def end_run(
     known = (await session.execute(select(Run).where(Run.id == run_id))).scalar_one()
     if known.node_id is not None and known.action == "terminate":
         ended = await hand_over_node(session, run_id, card=card)
+        # What they may have left is ended by the run that cleans the machine.
         await end_open_steps(session, run_id, RunState.FAILED, card)
         return ended
     # It may be what its operation is held for, which is locked before nodes and runs.
     operation = await lock_operation(session, run_id) if known.holds else None
     ended = await _end(session, known, state, card)
     await session.flush()
-    if ended is not RunState.SUCCEEDED:
+    if ended is RunState.SUPERSEDED:
+        # By the run that took over.
         await end_open_steps(session, run_id, ended, card)
+    elif ended is not RunState.SUCCEEDED and await end_open_steps(session, run_id, RunState.FAILED, card):
+        session.add(Outbox(operation_id=known.operation_id, desired=PROVE, run_id=run_id))
     if operation is not None:
         await settle_hold(session, operation)
     return ended

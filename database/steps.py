@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import exists, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -18,11 +18,10 @@ CHUNK = 64 * 1024
 
 
 class StaleWriterError(Exception):
-    """Somebody else has appended to this log meanwhile; `size` is where it ends now."""
+    """Somebody else follows this step now, or has ended its record."""
 
-    def __init__(self, size: int) -> None:
-        super().__init__(f"the log now ends at {size}")
-        self.size = size
+    def __init__(self, step: StepRun) -> None:
+        super().__init__(f"step {step.name} is followed by another worker, or its record has ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,47 +62,65 @@ async def begin_step(
     uses: str,
     machine: str,
 ) -> StepRun:
-    """The step run of this attempt, made when it is not there yet."""
-    made: StepRun | None = await session.scalar(
-        insert(StepRun)
-        .values(
-            run_id=run_id,
-            position=position,
-            attempt=attempt,
-            name=name,
-            uses=uses,
-            machine_id=machine,
-            state=RunState.RUNNING,
-        )
-        .on_conflict_do_nothing()
-        .returning(StepRun)
-    )
-    if made is not None:
-        return made
+    """The step run of this attempt, made when it is not there yet; whoever followed it before is shut out."""
+    values = {
+        "run_id": run_id,
+        "position": position,
+        "attempt": attempt,
+        "name": name,
+        "uses": uses,
+        "machine_id": machine,
+        "state": RunState.RUNNING,
+    }
     return (
-        await session.execute(
-            select(StepRun).where(
-                StepRun.run_id == run_id, StepRun.position == position, StepRun.attempt == attempt
+        await session.scalars(
+            insert(StepRun)
+            .values(values)
+            .on_conflict_do_update(
+                index_elements=[StepRun.run_id, StepRun.position, StepRun.attempt],
+                set_={StepRun.follower: StepRun.follower + 1},
             )
+            .returning(StepRun),
+            execution_options={"populate_existing": True},
         )
-    ).scalar_one()
+    ).one()
 
 
-async def open_steps(session: AsyncSession, run_id: uuid.UUID) -> list[StepRun]:
-    """The step runs of a run that have no end, in their order."""
+async def take_over_open_steps(session: AsyncSession, run_id: uuid.UUID) -> list[StepRun]:
+    """The step runs of a run that have no end, in their order; whoever followed them before is shut out."""
     rows = await session.scalars(
-        select(StepRun)
+        update(StepRun)
         .where(StepRun.run_id == run_id, StepRun.ended_at.is_(None))
-        .order_by(StepRun.position, StepRun.attempt)
+        .values({StepRun.follower: StepRun.follower + 1})
+        .returning(StepRun),
+        execution_options={"populate_existing": True},
     )
-    return list(rows)
+    return sorted(rows, key=lambda step: (step.position, step.attempt))
+
+
+async def may_have_left_something(session: AsyncSession, run_id: uuid.UUID) -> bool:
+    """Whether a step of the run ended without its machine's word that it had: unreachable, or killed off."""
+    unproven = exists().where(
+        StepRun.run_id == run_id,
+        StepRun.state == RunState.FAILED,
+        StepRun.exit_status.is_(None),
+        StepRun.signal.is_(None),
+    )
+    return bool(await session.scalar(select(unproven)))
+
+
+async def machine_of_steps(session: AsyncSession, run_id: uuid.UUID) -> str:
+    """The one machine that a run's steps ran on."""
+    return (
+        await session.execute(select(StepRun.machine_id).where(StepRun.run_id == run_id).distinct())
+    ).scalar_one()
 
 
 async def end_open_steps(
     session: AsyncSession, run_id: uuid.UUID, state: RunState, card: FailureCard | None
-) -> None:
-    """Ends step runs that nobody will end any more; what they may have left is for the next claim to end."""
-    await session.execute(
+) -> list[str]:
+    """Ends step runs that nobody will end any more, and returns their machines: there they may still run."""
+    rows = await session.scalars(
         update(StepRun)
         .where(StepRun.run_id == run_id, StepRun.ended_at.is_(None))
         .values(
@@ -111,26 +128,26 @@ async def end_open_steps(
             card=card.model_dump(mode="json") if card else None,
             ended_at=datetime.now(UTC),
         )
+        .returning(StepRun.machine_id)
     )
+    return list(rows)
 
 
 async def append_log(session: AsyncSession, step: StepRun, stream: int, start: int, data: bytes) -> None:
     """Appends bytes at `start`, which must be where the stored stream ends.
 
-    Raises StaleWriterError otherwise: of two workers that stream the same step only one can append, so the
-    log has no gap and no repeat.
+    Raises StaleWriterError otherwise, and when another follower has begun since `step` was read: of two
+    workers that stream the same step only one can append, so the log has no gap and no repeat.
     """
     size = StepRun.stdout_size if stream == STDOUT else StepRun.stderr_size
     moved = await session.scalar(
         update(StepRun)
-        .where(StepRun.id == step.id, size == start)
+        .where(StepRun.id == step.id, StepRun.follower == step.follower, size == start)
         .values({size: start + len(data)})
         .returning(StepRun.id)
     )
     if moved is None:
-        raise StaleWriterError(
-            (await session.execute(select(size).where(StepRun.id == step.id))).scalar_one()
-        )
+        raise StaleWriterError(step)
     await session.execute(
         insert(LogChunk),
         [
@@ -146,11 +163,14 @@ async def append_log(session: AsyncSession, step: StepRun, stream: int, start: i
     )
 
 
-async def end_step(session: AsyncSession, step_run_id: int, end: StepEnd) -> None:
-    """Records how the attempt ended; the first record stands."""
-    await session.execute(
+async def end_step(session: AsyncSession, step: StepRun, end: StepEnd) -> None:
+    """Records how the attempt ended; the first record stands.
+
+    Raises StaleWriterError when it has ended before, or `step` was read by a follower of before.
+    """
+    ended = await session.scalar(
         update(StepRun)
-        .where(StepRun.id == step_run_id, StepRun.ended_at.is_(None))
+        .where(StepRun.id == step.id, StepRun.follower == step.follower, StepRun.ended_at.is_(None))
         .values(
             state=end.state,
             outcome=end.outcome,
@@ -160,7 +180,10 @@ async def end_step(session: AsyncSession, step_run_id: int, end: StepEnd) -> Non
             outputs=end.outputs,
             ended_at=datetime.now(UTC),
         )
+        .returning(StepRun.id)
     )
+    if ended is None:
+        raise StaleWriterError(step)
 
 
 async def log_tail(session: AsyncSession, step: StepRun, stream: int, limit: int) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -13,18 +14,20 @@ from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReus
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.signatures import HoldRef, OperationRef
+from activities.signatures import HoldRef, MachineTask, OperationRef
 from database.operations import close_operation
 from database.outbox import DispatchOutline, dispatch_outline, lock_due_row, mark_dispatched, put_off
-from database.tables import Outbox, Run
+from database.steps import machine_of_steps
+from database.tables import PROVE, Outbox, Run
 from database.unit_of_work import Database
 from domain.holds import Verdict
 from domain.states import RunState
-from domain.workflow_ids import operation_workflow_id
+from domain.workflow_ids import operation_workflow_id, proof_workflow_id
 from worker.children import RPC_TIMEOUT, running_child
 from workflows.attributes import attributes
 from workflows.node import NodeWorkflow
 from workflows.operation import OperationWorkflow
+from workflows.proof import ProofWorkflow
 
 log = structlog.get_logger(__name__)
 # Rows taken at the same time; each is held under its own lock, in its own transaction.
@@ -91,7 +94,10 @@ class Dispatcher:
         """All of it is safe to repeat."""
         if row.run_id is not None:
             run = (await session.execute(select(Run).where(Run.id == row.run_id))).scalar_one()
-            await self._tell_run(row, run)
+            if row.desired == PROVE:
+                await self._prove(session, run)
+            else:
+                await self._tell_run(row, run)
             return
         outline = await dispatch_outline(session, row.operation_id)
         if row.desired == RunState.CANCELED:
@@ -123,9 +129,29 @@ class Dispatcher:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
 
+    async def _prove(self, session: AsyncSession, run: Run) -> None:
+        assert run.claim_token is not None, "a run with steps has claimed its machine"
+        outline = await dispatch_outline(session, run.operation_id)
+        machine = await machine_of_steps(session, run.id)
+        with suppress(WorkflowAlreadyStartedError):
+            await self._client.start_workflow(
+                ProofWorkflow.run,
+                MachineTask(run_id=run.id, machine_id=machine, token=run.claim_token),
+                id=proof_workflow_id(run.id),
+                task_queue=self._task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                static_summary=f"end what {run.action} of {run.name} left",
+                search_attributes=attributes(
+                    tenant=outline.tenant_id, action=PROVE, cluster=outline.cluster, node=run.name
+                ),
+                priority=Priority(fairness_key=outline.tenant_id[:FAIRNESS_KEY_LENGTH]),
+                rpc_timeout=RPC_TIMEOUT,
+            )
+
     async def _start(self, row: Outbox, outline: DispatchOutline) -> None:
         """A workflow that runs is left running, one that ended is not run again."""
-        try:
+        with suppress(WorkflowAlreadyStartedError):
             await self._client.start_workflow(
                 OperationWorkflow.run,
                 OperationRef(operation_id=row.operation_id),
@@ -141,8 +167,6 @@ class Dispatcher:
                 priority=Priority(fairness_key=outline.tenant_id[:FAIRNESS_KEY_LENGTH]),
                 rpc_timeout=RPC_TIMEOUT,
             )
-        except WorkflowAlreadyStartedError:
-            return
 
 
 async def _cancel_open(handle: WorkflowHandle[Any, Any]) -> bool:

@@ -3,5 +3,6 @@
 from workflows.machine import MachineWorkflow
 from workflows.node import NodeWorkflow
 from workflows.operation import BatchWorkflow, OperationWorkflow
+from workflows.proof import ProofWorkflow
 
-WORKFLOWS: list[type] = [OperationWorkflow, BatchWorkflow, NodeWorkflow, MachineWorkflow]
+WORKFLOWS: list[type] = [OperationWorkflow, BatchWorkflow, NodeWorkflow, MachineWorkflow, ProofWorkflow]

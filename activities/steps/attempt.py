@@ -49,9 +49,19 @@ async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepT
         uses=step.uses,
         machine=task.machine_id,
     )
+    return _attempt(held, step, record)
+
+
+async def attempt_of(session: AsyncSession, held: ClaimedMachine, record: StepRun) -> Attempt:
+    """The attempt of a record that is there; nothing is begun by this."""
+    return _attempt(held, (await _plan(session, held.run)).steps[record.position], record)
+
+
+def _attempt(held: ClaimedMachine, step: PlanStep, record: StepRun) -> Attempt:
+    assert held.run.claim_token is not None, "a machine that is held has its token"
     spec = StepSpec(
-        key=step_key(task.run_id, task.position, task.attempt),
-        token=task.token,
+        key=step_key(record.run_id, record.position, record.attempt),
+        token=held.run.claim_token,
         run=step.run.encode(),
         check=None if step.check is None else step.check.encode(),
         interpreter=step.interpreter,
@@ -62,7 +72,7 @@ async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepT
             "BRINGUP_NODE": held.run.name,
             "BRINGUP_MACHINE": held.machine.id,
             "BRINGUP_STEP": step.name,
-            "BRINGUP_ATTEMPT": str(task.attempt),
+            "BRINGUP_ATTEMPT": str(record.attempt),
             **(nvml_environment() if step.uses == NVML_FACTS else {}),
         },
     )

@@ -9,18 +9,27 @@ from activities.secrets import FileSecrets
 from activities.signatures import MachineTask
 from activities.ssh.errors import SshError
 from activities.ssh.pool import ConnectionPool
-from activities.steps.attempt import step_key
+from activities.steps.attempt import Attempt, attempt_of, step_key
+from activities.steps.ends import CANCELLED
+from activities.steps.following import Follower, LetGoError, let_go
+from activities.steps.recording import Recorder
 from activities.supervisor.client import Supervisor
 from activities.supervisor.errors import SupervisorError, TokenRefused
-from activities.supervisor.spec import CancelProof
+from activities.supervisor.spec import CancelProof, StepState
 from activities.targets import ClaimedMachine, claimed_machine
 from activities.threads import Threads
 from database.cancellation import note_unconfirmed
 from database.run_locks import SupersededError
-from database.steps import StepEnd, end_step, open_steps
+from database.steps import (
+    StaleWriterError,
+    StepEnd,
+    end_step,
+    may_have_left_something,
+    take_over_open_steps,
+)
 from database.tables import Node, StepRun
 from database.unit_of_work import Database
-from domain.failures import FailureClass
+from domain.failures import FailureCard, FailureClass
 from domain.states import RunState
 
 
@@ -28,18 +37,41 @@ class Canceller:
     """Ends steps, with proof that nothing of them is left."""
 
     def __init__(
-        self, database: Database, pool: ConnectionPool, secrets: FileSecrets, threads: Threads
+        self,
+        database: Database,
+        pool: ConnectionPool,
+        secrets: FileSecrets,
+        threads: Threads,
+        recorder: Recorder,
     ) -> None:
         self._database = database
         self._pool = pool
         self._secrets = secrets
         self._threads = threads
+        self._recorder = recorder
 
-    def cancel_once(self, held: ClaimedMachine, key: str) -> CancelProof:
-        """Blocking: TERM, grace, KILL, proof. Raises SshError and SupervisorError."""
-        assert held.run.claim_token is not None, "a machine that is held has its token"
-        with self._pool.connection(held.target) as connection:
-            return Supervisor(connection).cancel(key, held.run.claim_token)
+    async def cancel(self, held: ClaimedMachine, key: str) -> CancelProof:
+        """TERM, grace, KILL, proof. Raises SshError and SupervisorError."""
+
+        def in_thread() -> CancelProof:
+            with self._pool.connection(held.target) as connection:
+                return Supervisor(connection).cancel(key, _token(held))
+
+        return await self._threads.run(lambda _: in_thread())
+
+    async def settle(self, held: ClaimedMachine, record: StepRun, proof: CancelProof) -> None:
+        """Records the end of a step after its cancel: as cancelled, or as it ended before that came.
+
+        Raises StaleWriterError when another follows it, LetGoError, SshError and SupervisorError.
+        """
+        attempt = await self._attempt(held, record)
+        if proof.state not in (StepState.EXITED, StepState.TIMED_OUT) or attempt.step.reboots:
+            said = _said(record, card(FailureClass.CANCELLED, CANCELLED, machine=held.label))
+            await self._end(record, StepEnd(state=RunState.CANCELED, card=said))
+            return
+        follower = Follower(self._database, self._pool, self._threads, attempt)
+        outcome = await follower.attach()
+        await self._recorder.store_end(attempt, outcome, follower.log)
 
     async def confirm(self, task: MachineTask) -> None:
         """Ends what the run may have left running; raises a failure to be tried again until that is proven.
@@ -48,59 +80,112 @@ class Canceller:
         raises the machine's claim token, which ends everything of lower ones.
         """
         async with classified():
-            held, left = await patiently(lambda: self._left(task))
-            for record in left:
-                if held is None:
-                    await patiently(lambda record=record: self._leave(record))  # type: ignore[misc]
-                else:
+            held, steps, doubtful = await patiently(lambda: self._left(task))
+            if held is None:
+                for record in steps:
+                    await self._leave(record)
+                return
+            try:
+                for record in steps:
                     await self._end_one(held, record)
+                if steps or doubtful:
+                    await self._quit(held, task)
+            except LetGoError as error:
+                raise let_go(error) from error
 
-    async def _left(self, task: MachineTask) -> tuple[ClaimedMachine | None, list[StepRun]]:
-        """The run's steps without an end, and the machine while it is still this run's to touch."""
+    async def _left(self, task: MachineTask) -> tuple[ClaimedMachine | None, list[StepRun], bool]:
+        """The machine while it is still this run's to touch, its steps without an end, and whether others
+        ended without proof."""
         async with self._database.begin() as session:
-            left = await open_steps(session, task.run_id)
+            steps = await take_over_open_steps(session, task.run_id)
+            doubtful = await may_have_left_something(session, task.run_id)
             try:
                 held = await claimed_machine(session, self._secrets, task)
             except SupersededError:
-                return None, left
-            return (held if await _still_wanted(session, held) else None), left
+                return None, steps, doubtful
+            return (held if await _still_wanted(session, held) else None), steps, doubtful
 
     async def _end_one(self, held: ClaimedMachine, record: StepRun) -> None:
         key = step_key(record.run_id, record.position, record.attempt)
         try:
-            proof = await self._threads.run(lambda _: self.cancel_once(held, key))
+            proof = await self.cancel(held, key)
+            if proof.clean:
+                await self.settle(held, record, proof)
+                return
             said = "something of it could not be ended"
         except TokenRefused:
-            await patiently(lambda: self._leave(record))
+            await self._leave(record)
+            return
+        except StaleWriterError:
+            # An end was recorded meanwhile.
             return
         except (SshError, SupervisorError) as error:
-            proof, said = CancelProof(None, clean=False), str(error)
-        if not proof.clean:
-            await patiently(lambda: self._unconfirmed(record))
-            message = (
-                f"step {record.name} was cancelled, but the machine cannot confirm that it ended: {said}"
-            )
-            raise failure(card(FailureClass.CONNECT, message, machine=held.label), retried=True)
-        await patiently(lambda: self.record(record, held.label))
+            said = str(error)
+        message = f"was cancelled, but the machine cannot confirm that it has ended: {said}"
+        unconfirmed = _said(record, card(FailureClass.CONNECT, message, machine=held.label))
+        await patiently(lambda: self._unconfirmed(held, unconfirmed, record))
+        raise failure(unconfirmed, retried=True)
 
-    async def record(self, record: StepRun, machine: str) -> None:
-        """Records that a step was cancelled and that nothing of it is left."""
-        said = card(FailureClass.CANCELLED, "was cancelled; nothing of it is left", machine=machine)
-        said = said.model_copy(update={"step": record.name, "attempt": record.attempt})
-        async with self._database.begin() as session:
-            await end_step(session, record.id, StepEnd(state=RunState.CANCELED, card=said))
+    async def _quit(self, held: ClaimedMachine, task: MachineTask) -> None:
+        """The same for whatever else of the run may be left: attempts whose end nobody has seen."""
 
-    async def _unconfirmed(self, record: StepRun) -> None:
+        def in_thread() -> None:
+            with self._pool.connection(held.target) as connection:
+                Supervisor(connection).quit(str(task.run_id), _token(held))
+
+        try:
+            await self._threads.run(lambda _: in_thread())
+        except TokenRefused:
+            activity.logger.info("what run %s may have left is for its successor to end", task.run_id)
+        except (SshError, SupervisorError) as error:
+            message = f"{held.run.action} of {held.run.name} was cancelled, but the machine cannot confirm "
+            message += f"that none of its steps is left: {error}"
+            unconfirmed = card(FailureClass.CONNECT, message, machine=held.label)
+            await patiently(lambda: self._unconfirmed(held, unconfirmed))
+            raise failure(unconfirmed, retried=True) from error
+
+    async def _attempt(self, held: ClaimedMachine, record: StepRun) -> Attempt:
+        """With the sizes that are stored by now."""
+
+        async def read() -> Attempt:
+            async with self._database.begin() as session:
+                fresh = await session.get_one(StepRun, record.id)
+                if fresh.follower != record.follower:
+                    raise StaleWriterError(record)
+                return await attempt_of(session, held, fresh)
+
+        return await patiently(read)
+
+    async def _end(self, record: StepRun, end: StepEnd) -> None:
+        async def write() -> None:
+            async with self._database.begin() as session:
+                await end_step(session, record, end)
+
+        await patiently(write)
+
+    async def _unconfirmed(
+        self, held: ClaimedMachine, said: FailureCard, record: StepRun | None = None
+    ) -> None:
         async with self._database.begin() as session:
-            await note_unconfirmed(session, record)
+            await note_unconfirmed(session, held.run.id, said, step=record)
 
     async def _leave(self, record: StepRun) -> None:
         message = "was cancelled; the run that took over sees to it that nothing of it is left"
-        said = card(FailureClass.SUPERSEDED, message)
-        said = said.model_copy(update={"step": record.name, "attempt": record.attempt})
-        async with self._database.begin() as session:
-            await end_step(session, record.id, StepEnd(state=RunState.SUPERSEDED, card=said))
+        said = _said(record, card(FailureClass.SUPERSEDED, message))
+        try:
+            await self._end(record, StepEnd(state=RunState.SUPERSEDED, card=said))
+        except StaleWriterError:
+            return
         activity.logger.info("step %s of run %s is left to its successor", record.name, record.run_id)
+
+
+def _token(held: ClaimedMachine) -> int:
+    assert held.run.claim_token is not None, "a machine that is held has its token"
+    return held.run.claim_token
+
+
+def _said(record: StepRun, said: FailureCard) -> FailureCard:
+    return said.model_copy(update={"step": record.name, "attempt": record.attempt})
 
 
 async def _still_wanted(session: AsyncSession, held: ClaimedMachine) -> bool:

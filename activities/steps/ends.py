@@ -12,6 +12,9 @@ from profiles.plan import PlanStep
 # What the supervisor writes to the step's standard error before the output of the check that failed.
 CHECK_SAID = "; the check's output:\n"
 
+# What is said of a step that was cancelled, wherever that is learnt.
+CANCELLED = "was cancelled; nothing of it is left"
+
 
 def step_end(
     outcome: StepOutcome, step: PlanStep, *, attempt: int, machine: str, stderr_tail: str
@@ -70,17 +73,19 @@ def rebooted_well(outcome: StepOutcome) -> bool:
 def _failure(outcome: StepOutcome, step: PlanStep) -> tuple[FailureClass, str] | None:
     match outcome.state:
         case StepState.TIMED_OUT:
-            proof = "nothing of it is left" if outcome.clean else "what is left of it could not be ended"
-            return FailureClass.TIMEOUT, f"ended after its timeout of {step.timeout_seconds} s; {proof}"
+            late = f"ended after its timeout of {step.timeout_seconds} s"
+            if outcome.clean:
+                return FailureClass.TIMEOUT, f"{late}; nothing of it is left"
+            # Not to be run again beside what may still be there.
+            return FailureClass.HEALTH, f"{late}; what is left of it could not be ended"
         case StepState.CANCELED:
-            return FailureClass.CANCELLED, "was cancelled on the machine"
+            return FailureClass.CANCELLED, CANCELLED
         case StepState.REBOOTED:
             return FailureClass.LOST_MACHINE, "the machine rebooted or was off while it ran"
         case StepState.LOST:
             lost = "its supervisor on the machine was killed while it ran"
             if outcome.clean:
                 return FailureClass.LOST_MACHINE, f"{lost}; nothing of it is left"
-            # Not to be run again beside what may still be there.
             return FailureClass.HEALTH, f"{lost}; what is left of it could not be ended"
         case StepState.EXITED:
             return _exit_failure(outcome)

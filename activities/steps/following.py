@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.failures import card, failure
 from activities.nvml import prepare_nvml
@@ -28,8 +29,6 @@ STORE_EVERY = 0.25
 # How long an unreachable machine is waited for within one step, in seconds, since it last answered.
 REACH_BUDGET = 300.0
 RECONNECT_AFTER = 1.0
-# A connection ends after 30 s without a word from the supervisor; one that lasted longer had heard it.
-HEARD_AFTER = 60.0
 
 
 class LetGoError(Exception):
@@ -44,47 +43,64 @@ class TurnOverError(LetGoError):
     """Others wait for the place."""
 
 
+def let_go(error: LetGoError) -> ApplicationError:
+    """Temporal tries the activity again, here or elsewhere, and attaches to the step that goes on."""
+    return ApplicationError(str(error), type="let-go", category=ApplicationErrorCategory.BENIGN)
+
+
 class Follower:
-    """One attempt's follower. What `log` still holds at the end is stored with the result."""
+    """One attempt's follower. What `log` still holds at the end is stored with the result.
+
+    Without a turn it keeps its place on the worker for as long as it takes.
+    """
 
     def __init__(
-        self, database: Database, pool: ConnectionPool, threads: Threads, attempt: Attempt, turn: Turn
+        self,
+        database: Database,
+        pool: ConnectionPool,
+        threads: Threads,
+        attempt: Attempt,
+        turn: Turn | None = None,
     ) -> None:
         self._database = database
         self._pool = pool
         self._threads = threads
         self._attempt = attempt
         self._turn = turn
-        self._unreachable_since: float | None = None
+        self._unreachable_since = _since_before()
         self.log = StepLog(attempt.record.stdout_size, attempt.record.stderr_size)
 
     async def to_end(self) -> StepOutcome:
         """Raises LetGoError, StaleWriterError, SshError and SupervisorError, and failures with cards."""
         while True:
-            begun, at = time.monotonic(), (self.log.stdout_end, self.log.stderr_end)
             try:
-                outcome = await self._attach()
+                outcome = await self.attach()
             except (ConnectError, ChannelError) as error:
-                # Only a supervisor that was heard counts as contact: a shell that logs in and says nothing
-                # would otherwise be followed for ever.
-                heard = time.monotonic() - begun > HEARD_AFTER
-                self._note_lost(error, heard=heard or at != (self.log.stdout_end, self.log.stderr_end))
+                self._note_lost(error)
             else:
                 if not awaits_boot(outcome, reboots=self._attempt.step.reboots is True):
                     return outcome
-                self._unreachable_since = None
-                self._within_boot_deadline("the machine has not rebooted")
+                self._within_boot_deadline("the machine has not rebooted", FailureClass.TIMEOUT)
             await self._store()
             self.log = StepLog(self.log.stdout_end, self.log.stderr_end)
-            activity.heartbeat()
+            self._heartbeat()
             await asyncio.sleep(RECONNECT_AFTER)
 
-    def _note_lost(self, error: SshError, *, heard: bool) -> None:
+    def _heartbeat(self) -> None:
+        """Tells Temporal for how long the machine has been away: the next try counts on from there."""
+        since = self._unreachable_since
+        activity.heartbeat(*([] if since is None else [time.monotonic() - since]))
+
+    def _in_contact(self) -> None:
+        """The supervisor said something. A shell that logs in and says nothing is no contact."""
+        self._unreachable_since = None
+
+    def _note_lost(self, error: SshError) -> None:
         if self._attempt.step.reboots:
-            self._within_boot_deadline(f"the machine has not come back ({error})")
+            self._within_boot_deadline(f"the machine has not come back ({error})", FailureClass.LOST_MACHINE)
             return
         now = time.monotonic()
-        if self._unreachable_since is None or heard:
+        if self._unreachable_since is None:
             self._unreachable_since = now
         away = now - self._unreachable_since
         if away > REACH_BUDGET:
@@ -92,16 +108,19 @@ class Follower:
             lost = card(FailureClass.LOST_MACHINE, message, machine=self._attempt.held.label)
             raise failure(lost, retried=False) from error
 
-    def _within_boot_deadline(self, what: str) -> None:
+    def _within_boot_deadline(self, what: str, failure_class: FailureClass) -> None:
         """A step that reboots has its own timeout for all of it: the body, the boot, the way back."""
         limit = self._attempt.step.timeout_seconds
         if (datetime.now(UTC) - self._attempt.record.started_at).total_seconds() > limit:
             message = f"{what} within the step's timeout of {limit} s"
-            late = card(FailureClass.TIMEOUT, message, machine=self._attempt.held.label)
+            late = card(failure_class, message, machine=self._attempt.held.label)
             raise failure(late, retried=False)
 
-    async def _attach(self) -> StepOutcome:
-        """One connection's worth of following. Output goes from the thread through `log` to the database."""
+    async def attach(self) -> StepOutcome:
+        """One connection's worth of following. Output goes from the thread through `log` to the database.
+
+        Raises LetGoError, StaleWriterError, SshError and SupervisorError.
+        """
         stop = threading.Event()
         log = self.log
 
@@ -116,6 +135,7 @@ class Follower:
                     on_stdout=log.feed_stdout,
                     on_stderr=log.feed_stderr,
                     should_stop=stop.is_set,
+                    on_contact=self._in_contact,
                 )
 
         following = self._threads.start(in_thread)
@@ -124,7 +144,7 @@ class Follower:
         try:
             while not following.done():
                 await asyncio.wait(either, timeout=STORE_EVERY, return_when=asyncio.FIRST_COMPLETED)
-                activity.heartbeat()
+                self._heartbeat()
                 if not following.done():
                     await self._store()
                     self._keep_place(stopping.done())
@@ -142,11 +162,20 @@ class Follower:
     def _keep_place(self, stopping: bool) -> None:
         if stopping:
             raise WorkerStoppingError("the worker is stopping; the step goes on")
-        if self._turn.over:
+        if self._turn is not None and self._turn.over:
             raise TurnOverError("the step goes on; others wait for this worker")
 
     async def _store(self) -> None:
         await store_log(self._database, self._attempt.record, self.log)
+
+
+def _since_before() -> float | None:
+    """When the machine went away, by this process's clock, as the try before has told in its heartbeats.
+
+    Only time in which it was tried counts: a control plane that was down has not found it unreachable.
+    """
+    told = activity.info().heartbeat_details
+    return time.monotonic() - float(told[0]) if told else None
 
 
 async def store_log(database: Database, record: StepRun, log: StepLog) -> None:

@@ -51,13 +51,15 @@ class Supervisor:
         on_stdout: Callable[[int, bytes], None],
         on_stderr: Callable[[int, bytes], None],
         should_stop: Callable[[], bool] = lambda: False,
+        on_contact: Callable[[], None] = lambda: None,
         grace_s: float = _GRACE_S,
     ) -> StepOutcome | None:
         """Start the step or attach to it, hand on its output from the offsets, return how it ended.
 
         The callbacks get (offset, data), gapless and in order. None: `should_stop` said so, and the step
-        goes on. After a ChannelError call again with the offsets reached. `grace_s` is between TERM and KILL
-        when the step's time limit ends it.
+        goes on. After a ChannelError call again with the offsets reached. `on_contact` is called whenever the
+        supervisor says something, every half second at least. `grace_s` is between TERM and KILL when the
+        step's time limit ends it.
         """
         environment = spec.environment_file()
         check_size = "-" if spec.check is None else str(len(spec.check))
@@ -74,6 +76,7 @@ class Supervisor:
             stdout.take,
             stderr.take,
             should_stop,
+            on_contact,
             deadline_s=spec.timeout_s + grace_s + _SLACK_S,
         )
         if reply is None:
@@ -97,6 +100,15 @@ class Supervisor:
         return replies.cancel_proof(
             self._ask("cancel", key, str(token), _ticks(grace_s), deadline_s=grace_s + _SLACK_S)
         )
+
+    def quit(self, run: str, token: int, grace_s: float = _GRACE_S) -> None:
+        """End whatever steps whose key is `<run>.<...>` have left running.
+
+        Raises Unproven when something may still run.
+        """
+        validate_key(run)
+        validate_token(token)
+        self._ask("quit", run, str(token), _ticks(grace_s), deadline_s=grace_s + _SLACK_S)
 
     def raise_token(self, token: int, grace_s: float = _GRACE_S) -> None:
         """Make `token` the lowest the machine accepts, and end what lower ones left running.
@@ -142,13 +154,14 @@ class Supervisor:
         on_stdout: Callable[[bytes], object],
         on_stderr: Callable[[bytes], object],
         should_stop: Callable[[], bool] = lambda: False,
+        on_contact: Callable[[], None] = lambda: None,
         *,
         deadline_s: float,
     ) -> dict[str, str] | None:
         """One exec; only when the supervisor is not there, install it and try once more."""
         for installed in (False, True):
             nonce = secrets.token_hex(8)
-            stdout, stderr = FrameReader(nonce), FrameReader(nonce)
+            stdout, stderr = FrameReader(nonce), FrameReader(nonce, on_contact)
             status = self._connection.stream(
                 self._layout.call(nonce, *arguments),
                 stdin,

@@ -37,8 +37,7 @@ cancel_unattended() { # under the lock: no runner
       lost
       if [ $s = lost ]; then
         end_step "$GRACE" || { clean=0; return; }
-        record canceled - - - 1
-        s=canceled
+        record lost - - - 1
       fi
       ;;
     *)
@@ -49,6 +48,52 @@ cancel_unattended() { # under the lock: no runner
       ;;
   esac
   tidy
+}
+
+end_all() { # PREFIX TOKEN EXCEPT: steps whose key begins so, of lower tokens. Sets left. In a subshell: walks over keys
+  left=
+  for file in "$RUNS/$1"*_st; do
+    K=${file%_st} KEY=${file##*/} KEY=${KEY%_st}
+    [ -e "$file" ] && [ "$KEY" != "$3" ] && state && [ "$s_boot" = "$boot" ] && [ "$s_token" -lt "$2" ] || continue
+    ! settled || continue
+    group
+    cancel_key
+    [ $clean = 1 ] || left="$left $KEY"
+  done
+  end_strays "$1"
+}
+
+end_strays() { # PREFIX: processes whose step's records are gone
+  [ "${way%%:*}" = cgroup ] || return 0
+  for G in "${way#cgroup:}/s-$1"*; do
+    KEY=${G##*/s-} K=$RUNS/${G##*/s-}
+    [ -d "$G" ] && state && [ "$s" = none ] && alive || continue
+    cancel_key # under the key's lock: it may just be about to start
+    [ $clean = 1 ] || left="$left $KEY"
+  done
+}
+
+quit() { # in a subshell: whatever the run whose keys begin with $KEY and a dot has left running
+  end_all "$KEY." $((TOKEN + 1)) ""
+  [ -z "$left" ] || fail unproven "steps of the run may still run:$left"
+}
+
+succeed() { # under the lock, in a subshell. A run's steps come one after another: what is left of earlier ones ends
+  run=${KEY%%.*} order=${KEY#*.}
+  [ "$run" != "$KEY" ] || return 0
+  case $order in *[!0-9.]*) ;; *) refuse_overtaken ;; esac
+  end_all "$run." $((TOKEN + 1)) "$KEY"
+  [ -z "$left" ] || fail unproven "earlier steps of the run may still run:$left"
+}
+
+refuse_overtaken() { # a start that was held up, while its successor has begun
+  for file in "$RUNS/$run".*_st; do
+    other=${file##*/"$run".} other=${other%_st}
+    case $other in *[!0-9.]*) continue ;; esac
+    [ "${other%%.*}" -le "${order%%.*}" ] || fail overtaken "step $run.$other has begun after $KEY"
+    [ "${other%%.*}" -lt "${order%%.*}" ] || [ "${other#*.}" -le "${order#*.}" ] ||
+      fail overtaken "attempt $run.$other has begun after $KEY"
+  done
 }
 
 token() { highest=0; [ ! -e "$BASE/token" ] || read -r highest < "$BASE/token"; }
@@ -71,15 +116,7 @@ raise() { # in a subshell: it walks over other keys
     { echo "$TOKEN" > "$BASE/token.new" && mv "$BASE/token.new" "$BASE/token"; } 2>/dev/null ||
       fail io "$BASE/token: No space left on device"
   fi
-  left=
-  for file in "$RUNS"/*_st; do
-    K=${file%_st} KEY=${file##*/} KEY=${KEY%_st}
-    [ -e "$file" ] && state && [ "$s_boot" = "$boot" ] && [ "$s_token" -lt "$TOKEN" ] || continue
-    ! settled || continue
-    group
-    cancel_key
-    [ $clean = 1 ] || left="$left $KEY"
-  done
+  end_all "" "$TOKEN" ""
   [ -z "$left" ] || fail unproven "steps of an earlier holder may still run:$left"
   rm -f "$BASE/raising"
 }
@@ -91,9 +128,9 @@ forget() { # LOCK_FILE: remove what is kept of a step, unless it runs or may sti
   [ -e "$1" ] || return
   group
   exec 9>> "$1"
-  if try_lock 9 && state && settled; then
+  # A service that a step left running keeps the step's story: without one it would count as a stray.
+  if try_lock 9 && state && settled && { [ ! -d "$G" ] || rmdir "$G" 2>/dev/null; }; then
     rm -rf "${K}"_*
-    [ ! -d "$G" ] || rmdir "$G" 2>/dev/null
     forgotten=0
   fi
   exec 9>&-

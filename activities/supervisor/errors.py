@@ -30,7 +30,7 @@ class TokenRefused(SupervisorError):  # noqa: N818 - a refusal, named as one
 
 
 class Unproven(SupervisorError):  # noqa: N818
-    """Steps of an earlier holder may still run; nothing is started beside them. Trying again is right."""
+    """Steps that began before may still run; nothing is started beside them. Trying again is right."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, failure_class="lost-machine")

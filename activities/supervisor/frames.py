@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class FrameReader:
     """Splits a stream into data and frames of the form `\\n#bringup NONCE WORDS\\n`.
 
     The nonce is made anew for each exec, so a step cannot write one by accident. Whatever comes before the
     frame `begin` (a login shell's greeting, say) is not the step's and goes to `noise`, up to 4 KiB.
+    `on_frame` is called for each frame: whatever a login shell says, that was the supervisor.
     """
 
-    def __init__(self, nonce: str) -> None:
+    def __init__(self, nonce: str, on_frame: Callable[[], None] = lambda: None) -> None:
         self._mark = f"\n#bringup {nonce} ".encode()
         self._held = b""
         self._begun = False
+        self._on_frame = on_frame
         self._noise = bytearray()
         self.frames: list[str] = []
 
@@ -47,6 +51,7 @@ class FrameReader:
         return rest
 
     def _frame(self, words: str) -> None:
+        self._on_frame()
         if words == "begin":
             self._begun = True
         elif words != "alive":

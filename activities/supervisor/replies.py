@@ -18,6 +18,7 @@ _NAMED: dict[str, SupervisorFailureClass] = {
     "validation": "validation",
     "health": "health",
     "lost-machine": "lost-machine",
+    "overtaken": "superseded",
 }
 
 

@@ -41,6 +41,8 @@ launch() { # under the lock, for a key without a story
     discard
     fail superseded "$highest"
   fi
+  # Nothing has run: the story goes, and the same start may be tried again.
+  ( succeed ) || { rm -f "${K}_st"; discard; exit 3; }
   case $way in
     perl:*)
       perl -e 'syscall(shift,36,1,0,0,0)==0 or exit 125; exec @ARGV' "${way#perl:}" \
@@ -150,7 +152,7 @@ run() {
   drain 4 5 "${K}_err"
   err_at=$at
   [ $received = 0 ] || [ -z "$IN" ] || discard
-  [ "$s" != lost ] || { alive || s_clean=$proven; }
+  [ "$s$s_clean" != lost- ] || { alive || s_clean=$proven; }
   case $s_boot in - | "$boot") rebooted=0 ;; *) rebooted=1 ;; esac
   output_size
   say "end state=$s exit=$s_exit signal=$s_signal outcome=$s_outcome clean=$s_clean rebooted=$rebooted" \

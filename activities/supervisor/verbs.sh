@@ -27,6 +27,13 @@ case $VERB in
     cancel_key
     say "end state=$s clean=$clean"
     ;;
+  quit)
+    KEY=$1 TOKEN=$2 GRACE=$3
+    way
+    admit
+    ( quit ) || exit 3
+    say 'end'
+    ;;
   token)
     TOKEN=$1 GRACE=$2
     way

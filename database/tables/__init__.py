@@ -3,13 +3,14 @@
 from database.tables.base import Base
 from database.tables.capacity import Atom, Booking, Claim, QuotaRow, Reservation
 from database.tables.clusters import Cluster, Node, NodeArray
-from database.tables.events import Event, Outbox
+from database.tables.events import PROVE, Event, Outbox
 from database.tables.machines import Machine, MachineType, Pool, Site
 from database.tables.operations import LogChunk, Operation, PlanRow, Run, StepRun
 from database.tables.profiles import Profile, ProfileContentRow, ProfileVersion
 from database.tables.tenancy import Tenant, Token
 
 __all__ = [
+    "PROVE",
     "Atom",
     "Base",
     "Booking",

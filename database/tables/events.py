@@ -26,11 +26,15 @@ class Event(Base):
     hash: Mapped[bytes | None] = mapped_column(LargeBinary(32))
 
 
+PROVE = "prove"
+
+
 class Outbox(Base):
     """What the dispatcher must tell the workflow engine; one operation's rows in their order.
 
-    `desired` is `running` (start the operation's workflow), `canceled` (of the operation, or of one run), and
-    `resume` or `abort` of one run's hold number `hold`.
+    `desired` is `running` (start the operation's workflow), `canceled` (of the operation, or of one run),
+    `resume` or `abort` of one run's hold number `hold`, and PROVE: see to it that an ended run has left
+    nothing on its machine.
     """
 
     __tablename__ = "outbox"

@@ -108,7 +108,10 @@ class Run(Base):
 
 
 class StepRun(Base):
-    """One attempt of one step. Sizes say how much of each stream is stored; a writer appends at them."""
+    """One attempt of one step. Sizes say how much of each stream is stored; a writer appends at them.
+
+    `follower` counts who has followed it: only the last one may still write.
+    """
 
     __tablename__ = "step_runs"
     __table_args__ = (
@@ -134,6 +137,7 @@ class StepRun(Base):
     ended_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     stdout_size: Mapped[int] = mapped_column(BigInteger, default=0)
     stderr_size: Mapped[int] = mapped_column(BigInteger, default=0)
+    follower: Mapped[int] = mapped_column(default=1, server_default="1")
 
 
 class LogChunk(Base):

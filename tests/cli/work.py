@@ -95,4 +95,5 @@ async def end(database: Database, step_run: int, *, exit_status: int = 0) -> Non
     """The step exits."""
     state = RunState.FAILED if exit_status else RunState.SUCCEEDED
     async with database.begin() as session:
-        await end_step(session, step_run, StepEnd(state, outcome="changed", exit_status=exit_status))
+        record = await session.get_one(StepRun, step_run)
+        await end_step(session, record, StepEnd(state, outcome="changed", exit_status=exit_status))

@@ -190,4 +190,4 @@ async def worked(world: World, run: Run, done: int, *, failed: bool = True, outc
                 uses="command",
                 machine=machine,
             )
-            await end_step(session, step.id, ending)
+            await end_step(session, step, ending)

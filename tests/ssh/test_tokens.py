@@ -79,7 +79,7 @@ def test_steps_racing_with_a_higher_token_are_ended_or_refused(supervisor: Super
 
     def attempt(number: int) -> str:
         try:
-            spec = step(f"a.{number}.1", f"echo $$ >> {base}/pids; exec sleep 300", token=1)
+            spec = step(f"{number}.1.1", f"echo $$ >> {base}/pids; exec sleep 300", token=1)
             return finish(supervisor, spec, grace_s=0.1).state.value
         except TokenRefused:
             return "refused"
