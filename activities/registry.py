@@ -26,12 +26,13 @@ def activities(
     threads: Threads,
     providers: Mapping[str, Provider],
     reach_tries: int,
+    lost_after: float,
     slots: int,
 ) -> list[Callable[..., Any]]:
     """The bound methods that a worker registers."""
     records = Records(database, client, reach_tries=reach_tries)
     machines = Machines(database, pool, secrets, threads, providers)
-    steps = Steps(database, pool, secrets, threads, Slots(slots))
+    steps = Steps(database, pool, secrets, threads, Slots(slots), lost_after=lost_after)
     nvml = NvmlReader(database, pool, secrets, threads)
     return [
         records.open_operation,

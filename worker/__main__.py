@@ -77,6 +77,7 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
             threads=threads,
             providers=providers(settings),
             reach_tries=max(1, round(settings.reach_seconds / REACH_INTERVAL.total_seconds())),
+            lost_after=settings.lost_seconds,
             slots=settings.machine_threads,
         ),
         workflow_runner=workflow_runner(),

@@ -22,6 +22,9 @@ class WorkerSettings(BaseSettings):
     reach_seconds: float = Field(
         default=300, ge=5, le=86_400, description="patience with a machine that does not answer"
     )
+    lost_seconds: float = Field(
+        default=300, ge=5, le=86_400, description="patience with a machine that goes away during a step"
+    )
     stop_seconds: float = Field(default=3.0, ge=0, le=600, description="patience with activities at a stop")
     watch_seconds: float = Field(default=5.0, gt=0, le=3600, description="the watchdog's round")
     log_format: str = Field(default="console", pattern="^(console|json)$")

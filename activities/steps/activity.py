@@ -42,8 +42,16 @@ class Steps(StepActivities):
     """See `StepActivities` for the signatures."""
 
     def __init__(
-        self, database: Database, pool: ConnectionPool, secrets: FileSecrets, threads: Threads, slots: Slots
+        self,
+        database: Database,
+        pool: ConnectionPool,
+        secrets: FileSecrets,
+        threads: Threads,
+        slots: Slots,
+        *,
+        lost_after: float,
     ) -> None:
+        self._lost_after = lost_after
         self._database = database
         self._pool = pool
         self._secrets = secrets
@@ -75,7 +83,14 @@ class Steps(StepActivities):
     async def _run(self, attempt: Attempt) -> StepReport:
         try:
             with self._slots.taken() as turn:
-                follower = Follower(self._database, self._pool, self._threads, attempt, turn)
+                follower = Follower(
+                    self._database,
+                    self._pool,
+                    self._threads,
+                    attempt,
+                    turn=turn,
+                    lost_after=self._lost_after,
+                )
                 return await self._record(attempt, await self._outcome(attempt, follower), follower.log)
         except LetGoError as error:
             raise let_go(error) from error

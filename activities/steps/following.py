@@ -27,7 +27,7 @@ from domain.failures import FailureClass
 # Output is stored at least this often, in seconds.
 STORE_EVERY = 0.25
 # How long an unreachable machine is waited for within one step, in seconds, since it last answered.
-REACH_BUDGET = 300.0
+LOST_AFTER = 300.0
 RECONNECT_AFTER = 1.0
 
 
@@ -60,13 +60,16 @@ class Follower:
         pool: ConnectionPool,
         threads: Threads,
         attempt: Attempt,
+        *,
         turn: Turn | None = None,
+        lost_after: float = LOST_AFTER,
     ) -> None:
         self._database = database
         self._pool = pool
         self._threads = threads
         self._attempt = attempt
         self._turn = turn
+        self._lost_after = lost_after
         self._unreachable_since = _since_before()
         self.log = StepLog(attempt.record.stdout_size, attempt.record.stderr_size)
 
@@ -103,7 +106,7 @@ class Follower:
         if self._unreachable_since is None:
             self._unreachable_since = now
         away = now - self._unreachable_since
-        if away > REACH_BUDGET:
+        if away > self._lost_after:
             message = f"unreachable for {away:.0f} s during the step: {error}"
             lost = card(FailureClass.LOST_MACHINE, message, machine=self._attempt.held.label)
             raise failure(lost, retried=False) from error
