@@ -1,9 +1,10 @@
 """Bookkeeping: operations, runs, claims and custody. See `RecordActivities` for the signatures."""
 
-import asyncio
+from datetime import timedelta
 
 from temporalio import activity
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.failures import classified
@@ -28,6 +29,8 @@ from database.holding import hold_run
 from database.machine_runs import machine_ready
 from database.operations import BATCH_SIZE
 from database.unit_of_work import Database
+
+RPC_TIMEOUT = timedelta(seconds=10)
 
 
 class Records(RecordActivities):
@@ -74,20 +77,31 @@ class Records(RecordActivities):
 
     @activity.defn(name="displace")
     async def displace(self, request: DisplaceRequest) -> None:
-        """Waits until the very run that holds the workflow id now has closed."""
-        handle = self._client.get_workflow_handle(request.workflow_id)
+        """Asks the very run that held the workflow id at the first try to stop; tried again until it has.
+
+        One short try holds a worker's place no longer than it takes: what it waits for may need that place.
+        """
+        told = activity.info().heartbeat_details
+        handle = self._client.get_workflow_handle(request.workflow_id, run_id=told[0] if told else None)
         try:
-            described = await handle.describe()
-            held = self._client.get_workflow_handle(request.workflow_id, run_id=described.run_id)
-            if request.cancel:
-                await held.cancel()
-            while (await held.describe()).close_time is None:
-                activity.heartbeat()
-                await asyncio.sleep(0.3)
+            described = await handle.describe(rpc_timeout=RPC_TIMEOUT)
+            if described.close_time is not None:
+                return
+            # Whoever takes the id next is not meant: later tries keep to this run.
+            activity.heartbeat(described.run_id)
+            if request.cancel and not told:
+                held = self._client.get_workflow_handle(request.workflow_id, run_id=described.run_id)
+                await held.cancel(rpc_timeout=RPC_TIMEOUT)
         except RPCError as error:
             # Gone, or closed between two calls: nothing is left to displace.
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
+            return
+        raise ApplicationError(
+            f"workflow {request.workflow_id} has not ended yet",
+            type="still-running",
+            category=ApplicationErrorCategory.BENIGN,
+        )
 
     @activity.defn(name="claim_machine")
     async def claim_machine(self, ref: RunRef) -> Claimed:

@@ -65,7 +65,7 @@ class RunRef(Message):
 
 
 class DisplaceRequest(Message):
-    """Wait until the workflow that holds this id has closed; with `cancel`, ask it to stop first."""
+    """See that the workflow that holds this id closes; with `cancel`, ask it to stop first."""
 
     workflow_id: str
     operation_id: UUID

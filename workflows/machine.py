@@ -3,22 +3,20 @@
 import asyncio
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError, is_cancelled_exception
+from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from activities.signatures import (
         MachineActivities,
+        MachineTask,
         NvmlActivities,
         RecordActivities,
-        RunEnd,
         RunHeader,
         RunRef,
     )
-    from domain.failures import FailureClass
-    from domain.states import RunState
     from workflows import options
     from workflows.calls import call
-    from workflows.failures import current_card, failure, note
+    from workflows.ending import end_without_success
     from workflows.machine_steps import claim
 
 
@@ -29,33 +27,20 @@ class MachineWorkflow:
     A machine that fails any of it is `failed`, never `ready`.
     """
 
+    def __init__(self) -> None:
+        self._task: MachineTask | None = None
+
     @workflow.run
     async def run(self, run: RunHeader) -> None:
         """Fails with the machine's failure card, after it has been recorded."""
         try:
             await self._bring_to_ready(run)
         except (FailureError, asyncio.CancelledError) as error:
-            cancelled = is_cancelled_exception(error)
-            if cancelled or not isinstance(error, FailureError):
-                card = note(FailureClass.CANCELLED, f"{run.action} of {run.name} was cancelled")
-            else:
-                card = current_card(error)
-            state = RunState.CANCELED if cancelled else RunState.FAILED
-            await asyncio.shield(
-                call(
-                    RecordActivities.end_run,
-                    RunEnd(run_id=run.run_id, state=state, card=card),
-                    options.RECORD,
-                    f"record that {run.action} of {run.name} ended as {state}",
-                )
-            )
-            if cancelled:
-                raise
-            raise failure(card) from error
+            await end_without_success(run, self._task, error)
 
     async def _bring_to_ready(self, run: RunHeader) -> None:
         held = await claim(run)
-        task = held.task
+        self._task = task = held.task
         if run.action == "clean":
             await call(
                 MachineActivities.reset_machine, task, options.PROVIDER, f"wipe {run.name} for its next user"
@@ -74,6 +59,8 @@ class MachineWorkflow:
                 held.reach,
                 f"ask the driver of {run.name} for its {verified.gpus} GPUs",
             )
+        if workflow.cancellation_reason() is not None:
+            raise asyncio.CancelledError
         await call(
             RecordActivities.end_machine_run,
             RunRef(run_id=run.run_id),

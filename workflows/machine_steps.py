@@ -112,11 +112,15 @@ class PlanRun:
                         "step %s failed and is passed over, as its profile says", step.name
                     )
                     return
-                if step.on_failure is not OnFailure.HOLD or failed.card.failure_class in _DECIDED:
+                if not self._holds(step) or failed.card.failure_class in _DECIDED:
                     raise failed.error from failed.error.cause
                 verdict = await self.holding.wait(self.run.run_id, self.run.name, failed.card)
                 if verdict is Verdict.ABORT:
                     raise failed.error from failed.error.cause
+
+    def _holds(self, step: StepHeader) -> bool:
+        """A terminate is held by nothing: it always ends, and its machine is cleaned."""
+        return step.on_failure is OnFailure.HOLD and self.run.action != "terminate"
 
     async def _with_retries(self, step: StepHeader, begun: int) -> int:
         """As often as the step's profile allows. The attempt is counted here, and is part of the step's key.
@@ -131,7 +135,8 @@ class PlanRun:
                 await self._attempt(step, attempt)
                 return attempt
             except ActivityError as error:
-                if is_cancelled_exception(error):
+                # A step that fails by itself when its cancel comes takes the cancel with it, too.
+                if is_cancelled_exception(error) or workflow.cancellation_reason() is not None:
                     raise
                 card = current_card(error)
                 if card.failure_class in _AUTHORS_RETRY and failed < step.attempts:

@@ -12,24 +12,16 @@ with workflow.unsafe.imports_passed_through():
         MachineActivities,
         MachineTask,
         RecordActivities,
-        RunEnd,
         RunHeader,
-        StepActivities,
     )
-    from domain.failures import FailureCard, FailureClass
+    from domain.failures import FailureCard
     from domain.holds import Verdict
-    from domain.states import RunState
     from workflows import options
-    from workflows.calls import call, uncut
-    from workflows.failures import current_card, failure, note
+    from workflows.calls import call
+    from workflows.ending import end_without_success
+    from workflows.failures import current_card
     from workflows.holding import Holding
     from workflows.machine_steps import PlanRun, claim, reach_and_plan
-
-# How the classes of failures that are somebody's decision end a run; every other one fails it.
-_ENDS = {
-    FailureClass.SUPERSEDED: RunState.SUPERSEDED,
-    FailureClass.CANCELLED: RunState.CANCELED,
-}
 
 
 @workflow.defn(name="NodeRun")
@@ -59,22 +51,7 @@ class NodeWorkflow:
             else:
                 await self._create(run)
         except (FailureError, asyncio.CancelledError) as error:
-            if is_cancelled_exception(error) or workflow.cancellation_reason() is not None:
-                # Whatever an activity met after the cancel was asked for: Temporal does not try it again
-                # then, so its failure says nothing of the step. Proof and record come all the same.
-                await uncut(self._end_cancelled(run))
-                raise asyncio.CancelledError from error
-            card = (
-                current_card(error)
-                if isinstance(error, FailureError)
-                else note(FailureClass.INTERNAL, str(error))
-            )
-            if card.failure_class is FailureClass.CANCELLED and run.action != "terminate":
-                # The activity learnt of it from the records; the workflow's own cancel is still on its way.
-                await uncut(self._end_cancelled(run))
-                raise failure(card) from error
-            await self._record_end(run, _ENDS.get(card.failure_class, RunState.FAILED), card)
-            raise failure(card) from error
+            await end_without_success(run, self._task, error)
 
     async def _create(self, run: RunHeader) -> None:
         held = await claim(run)
@@ -107,26 +84,4 @@ class NodeWorkflow:
             CustodyTask(run_id=run.run_id, machine_id=task.machine_id, card=card),
             options.RECORD,
             f"end {run.name} and hand its machine over for cleaning",
-        )
-
-    async def _end_cancelled(self, run: RunHeader) -> None:
-        await self._prove_nothing_left(run)
-        card = note(FailureClass.CANCELLED, f"{run.action} of {run.name} was cancelled")
-        await self._record_end(run, RunState.CANCELED, card)
-
-    async def _prove_nothing_left(self, run: RunHeader) -> None:
-        if self._task is not None:
-            await call(
-                StepActivities.confirm_cancel,
-                self._task,
-                options.CONFIRM,
-                f"prove that no step of {run.name} is left on its machine",
-            )
-
-    async def _record_end(self, run: RunHeader, state: RunState, card: FailureCard) -> None:
-        await call(
-            RecordActivities.end_run,
-            RunEnd(run_id=run.run_id, state=state, card=card),
-            options.RECORD,
-            f"record that {run.action} of {run.name} ended as {state}",
         )

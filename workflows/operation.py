@@ -1,6 +1,7 @@
 """An operation and its batches: fan out to one child per node or machine, in bounded windows."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Iterable
 
 from temporalio import workflow
@@ -33,9 +34,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.machine import MachineWorkflow
     from workflows.node import NodeWorkflow
 
-# Children of one batch at work at the same time, and batches of one operation.
-WINDOW = 50
-BATCH_WINDOW = 2
+# Batches of one operation at work at the same time. Within a batch all children are: what they do is bounded
+# by the places of the workers, and one that hangs, or is held for a person, keeps nobody waiting.
+BATCH_WINDOW = 10
 # How often a terminate may find yet another run in its place.
 DISPLACE_TRIES = 5
 
@@ -59,7 +60,7 @@ async def _all(parts: Iterable[Awaitable[None]]) -> None:
 
 @workflow.defn(name="Batch")
 class BatchWorkflow:
-    """At most 500 runs of an operation, WINDOW of them at a time."""
+    """At most 500 runs of an operation, all at the same time."""
 
     @workflow.run
     async def run(self, ref: BatchRef) -> None:
@@ -67,18 +68,16 @@ class BatchWorkflow:
         loaded: BatchRuns = await call(
             RecordActivities.load_batch, ref, options.RECORD, "load the runs of this batch"
         )
-        window = asyncio.Semaphore(WINDOW)
-        await _all(self._in_window(run, window) for run in loaded.runs)
+        await _all(self._to_end(run) for run in loaded.runs)
 
-    async def _in_window(self, run: RunHeader, window: asyncio.Semaphore) -> None:
-        async with window:
-            try:
-                await self._drive(run)
-            except ChildWorkflowError as error:
-                # The child records its own end; this is for one that could not (terminated by hand, say).
-                card = current_card(error).model_copy(update={"workflow_id": child_id(run)})
-                state = RunState.CANCELED if is_cancelled_exception(error) else RunState.FAILED
-                await self._record(RunEnd(run_id=run.run_id, state=state, card=card))
+    async def _to_end(self, run: RunHeader) -> None:
+        try:
+            await self._drive(run)
+        except ChildWorkflowError as error:
+            # The child records its own end; this is for one that could not (terminated by hand, say).
+            card = current_card(error).model_copy(update={"workflow_id": child_id(run)})
+            state = RunState.CANCELED if is_cancelled_exception(error) else RunState.FAILED
+            await self._record(RunEnd(run_id=run.run_id, state=state, card=card))
 
     async def _drive(self, run: RunHeader) -> None:
         for _ in range(DISPLACE_TRIES):
@@ -92,7 +91,7 @@ class BatchWorkflow:
                 await call(
                     RecordActivities.displace,
                     DisplaceRequest(workflow_id=child_id(run), operation_id=run.operation_id, cancel=cancel),
-                    options.WAIT,
+                    options.LOOK,
                     f"{'stop' if cancel else 'wait for'} what is running on {run.name}",
                 )
         card = note(FailureClass.INTERNAL, f"another run of {run.name} holds workflow {child_id(run)}")
@@ -156,4 +155,5 @@ class OperationWorkflow:
                 )
             except ChildWorkflowError as error:
                 # Its runs record their own ends; the watchdog closes the operation after the last of them.
-                workflow.logger.error("batch %s ended early: %s", batch, current_card(error).message)
+                level = logging.INFO if is_cancelled_exception(error) else logging.ERROR
+                workflow.logger.log(level, "batch %s ended early: %s", batch, current_card(error).message)

@@ -16,13 +16,14 @@ RECORD = ActivityConfig(
     ),
 )
 
-# Waits for something else to end, as long as that takes; its loop heartbeats.
-WAIT = ActivityConfig(
-    start_to_close_timeout=timedelta(hours=1),
-    heartbeat_timeout=timedelta(seconds=15),
-    cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+# Looks whether something else has ended, as often as that takes.
+LOOK = ActivityConfig(
+    start_to_close_timeout=timedelta(seconds=30),
+    heartbeat_timeout=timedelta(seconds=30),
     retry_policy=RetryPolicy(
-        initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=5)
+        initial_interval=timedelta(milliseconds=200),
+        backoff_coefficient=1.5,
+        maximum_interval=timedelta(seconds=2),
     ),
 )
 
@@ -58,6 +59,7 @@ LEAVING_TRIES = 12
 PROVIDER = ActivityConfig(
     start_to_close_timeout=timedelta(hours=4),
     heartbeat_timeout=timedelta(seconds=30),
+    cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     retry_policy=RetryPolicy(
         initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=20), maximum_attempts=5
     ),

@@ -1,4 +1,4 @@
-"""However the end of a step is lost on its way: it is recorded as it was, and nothing runs beside it or later."""
+"""However the end of a step gets lost: it is recorded as it was, and nothing runs beside it or after it."""
 
 import asyncio
 import os

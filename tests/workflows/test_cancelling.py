@@ -9,6 +9,7 @@ from temporalio.exceptions import CancelledError
 
 from domain.failures import FailureClass
 from domain.states import RunState
+from profiles.kinds.base import OnFailure
 from tests.workflows.conftest import Lab, Started
 from tests.workflows.fakes import World, fails, step
 
@@ -79,20 +80,6 @@ async def test_a_run_that_was_cancelled_before_it_had_its_machine_has_nothing_to
     assert world.calls["confirm gpu-1"] == 0
 
 
-async def test_nodes_that_wait_for_their_window_are_never_begun_after_a_cancel(lab: Lab) -> None:
-    names = [f"gpu-{number}" for number in range(1, 61)]
-    blocked = {f"step {name} 0.1": asyncio.Event() for name in names}
-    world = World(names=names, block=blocked)
-    async with lab.worker(world):
-        handle = await lab.start(world)
-        await world.reached(*(f"step {name} 0.1" for name in names[:50]))
-        await handle.cancel()
-        await cancelled(handle)
-    assert world.calls["claim gpu-51"] == 0
-    assert set(world.ends) == set(names[:50])
-    assert world.order[-1] == "end_operation"
-
-
 async def asked_to_cancel(lab: Lab, world: World) -> None:
     """Cancels the node's workflow, and waits until its activity has been asked to end."""
     node = lab.environment.client.get_workflow_handle(f"node/{world.subjects['gpu-1']}")
@@ -153,3 +140,48 @@ async def test_a_cancel_that_a_short_step_did_not_hear_of_is_not_lost(lab: Lab) 
         assert (await handle.result()).state is RunState.CANCELED
     assert world.calls["step gpu-1 1.1"] == 0
     assert world.ends["gpu-1"] is RunState.CANCELED
+
+
+@pytest.mark.parametrize("on_failure", [OnFailure.FAIL, OnFailure.HOLD])
+async def test_a_step_that_fails_by_itself_while_it_is_cancelled_is_neither_retried_nor_held(
+    lab: Lab, on_failure: OnFailure
+) -> None:
+    attempts = 3 if on_failure is OnFailure.FAIL else 1
+    world = World(
+        steps=[step(0, "one", attempts=attempts, backoff_seconds=3600, on_failure=on_failure)],
+        deaf={"step gpu-1 0.1": asyncio.Event()},
+        trouble={"step gpu-1 0.1": lambda _: fails(FailureClass.EXIT)},
+    )
+    async with lab.worker(world):
+        handle = await lab.start(world)
+        await world.reached("step gpu-1 0.1")
+        await asked_to_cancel(lab, world)
+        world.deaf["step gpu-1 0.1"].set()
+        assert (await handle.result()).state is RunState.CANCELED
+        node = lab.environment.client.get_workflow_handle(f"node/{world.subjects['gpu-1']}")
+        kinds = {event.event_type for event in (await node.fetch_history()).events}
+    assert EventType.EVENT_TYPE_TIMER_STARTED not in kinds
+    assert not world.held
+    assert world.ends["gpu-1"] is RunState.CANCELED
+
+
+async def test_a_machine_that_is_cancelled_while_it_joins_ends_as_cancelled(lab: Lab) -> None:
+    world = World(names=["local-1"], kind="machine", action="join", block={"verify_machine": asyncio.Event()})
+    async with lab.worker(world):
+        handle = await lab.start(world)
+        await world.reached("verify_machine")
+        await handle.cancel()
+        await cancelled(handle)
+    assert world.ends["local-1"] is RunState.CANCELED
+    assert list(dict.fromkeys(world.order))[-3:] == ["confirm local-1", "end local-1", "end_operation"]
+
+
+async def test_a_machine_whose_records_say_that_it_was_cancelled_ends_as_cancelled(lab: Lab) -> None:
+    world = World(
+        names=["local-1"],
+        kind="machine",
+        action="clean",
+        trouble={"verify_machine": lambda _: fails(FailureClass.CANCELLED)},
+    )
+    assert (await lab.run(world)).state is RunState.CANCELED
+    assert world.ends["local-1"] is RunState.CANCELED

@@ -141,6 +141,16 @@ async def test_a_terminate_ends_the_node_whatever_happens_on_the_machine(lab: La
     assert world.cards["gpu-1"].startswith("auth:")
 
 
+async def test_a_terminate_is_held_by_nothing(lab: Lab) -> None:
+    world = World(
+        action="terminate",
+        steps=[step(0, "one", on_failure=OnFailure.HOLD)],
+        trouble={"step gpu-1 0.1": lambda _: fails(FailureClass.EXIT)},
+    )
+    assert (await lab.run(world)).state is RunState.SUCCEEDED
+    assert not world.held
+
+
 async def test_a_terminate_displaces_the_run_that_holds_the_node(lab: Lab) -> None:
     creating = World(block={"step gpu-1 0.1": asyncio.Event()})
     async with lab.worker(creating):
@@ -194,11 +204,16 @@ async def test_a_cancelled_operation_records_every_node_and_ends_as_cancelled(la
     assert all(world.calls[f"confirm {name}"] == 1 for name in names)
 
 
-async def test_the_window_bounds_how_many_nodes_are_at_work(lab: Lab) -> None:
-    world = World(names=[f"gpu-{n}" for n in range(1, 121)], steps=[])
-    assert (await lab.run(world)).state is RunState.SUCCEEDED
-    assert len(world.ends) == 120
-    assert world.most_at_work <= 50
+async def test_a_hundred_nodes_that_hang_keep_no_other_of_their_batch_waiting(lab: Lab) -> None:
+    names = [f"gpu-{n}" for n in range(1, 121)]
+    hung, free = names[:100], names[100:]
+    held_up = asyncio.Event()
+    world = World(names=names, steps=[step(0, "one")], block={f"step {name} 0.1": held_up for name in hung})
+    async with lab.worker(world):
+        handle = await lab.start(world)
+        await world.reached(*(f"finish {name}" for name in free))
+        held_up.set()
+        assert (await handle.result()).state is RunState.SUCCEEDED
 
 
 @pytest.mark.parametrize(
