@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from database.events import record_event
 from database.hardware import problem_text
 from database.run_locks import RunCanceledError, SupersededError, lock_live_run
-from database.tables import Machine
+from database.tables import Machine, Run
 from database.transitions import close_run, move_machine, move_node
 from domain.states import MachineState, NodeStatus, RunState
 
@@ -37,7 +37,11 @@ async def machine_ready(session: AsyncSession, run_id: uuid.UUID) -> None:
 
 
 async def node_ready(session: AsyncSession, run_id: uuid.UUID, *, hostname: str, address: str) -> None:
-    """Ends a node's run well: hostname and address are final. Raises SupersededError."""
+    """Ends a node's run well: hostname and address are final; idempotent. Raises SupersededError."""
+    state = await session.scalar(select(Run.state).where(Run.id == run_id))
+    if state == RunState.SUCCEEDED:
+        # Done before, by a try whose answer was lost.
+        return
     run, node = await lock_live_run(session, run_id)
     assert node is not None, "a create run is a node's"
     node.hostname = hostname

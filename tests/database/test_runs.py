@@ -1,5 +1,7 @@
 """Claims and generations: the rules that keep two runs off one machine, and old runs off a node."""
 
+from datetime import UTC, datetime
+
 import pytest
 from sqlalchemy import select
 
@@ -8,7 +10,8 @@ from database.operations import NewRun
 from database.run_ends import end_run
 from database.run_locks import RunCanceledError, SupersededError
 from database.runs import MachineClaimedError
-from database.tables import Claim, Event, Node, Run
+from database.steps import begin_step, machine_of_steps, may_have_left_something
+from database.tables import PROVE, Claim, Event, Node, Outbox, Run
 from domain.failures import FailureClass, failure_card
 from domain.states import NodeStatus, RunState
 from tests.database.scenes import claimed, created, submit
@@ -103,6 +106,32 @@ async def test_a_run_that_has_ended_claims_nothing(
     await world.set(Run, Run.id == run.id, state=state, canceled_by="somebody")
     with pytest.raises(error, match=said):
         await claimed(world, run.id)
+
+
+async def test_a_node_that_was_made_ready_is_made_ready_again_in_vain(world: World) -> None:
+    run, node = await created(world)
+    await claimed(world, run.id)
+    for _ in range(2):
+        async with world.database.begin() as session:
+            await node_ready(session, run.id, hostname="x", address="192.0.2.1")
+    assert await world.count(Event, Event.subject == f"node/{node.id}", Event.type == "node.ready") == 1
+
+
+async def test_what_a_run_without_workflow_left_running_is_to_be_ended_on_its_machine(world: World) -> None:
+    run, node = await created(world)
+    await claimed(world, run.id)
+    machine = str(node.machine_id)
+    card = failure_card(FailureClass.INTERNAL, "the workflow is gone", seen=datetime.now(UTC))
+    async with world.database.begin() as session:
+        await begin_step(
+            session, run_id=run.id, position=0, attempt=1, name="one", uses="command", machine=machine
+        )
+        await end_run(session, run.id, RunState.FAILED, card)
+    async with world.database.begin() as session:
+        await end_run(session, run.id, RunState.FAILED, card)
+        assert await machine_of_steps(session, run.id) == machine
+        assert await may_have_left_something(session, run.id)
+    assert await world.count(Outbox, Outbox.run_id == run.id, Outbox.desired == PROVE) == 1
 
 
 async def test_a_node_is_not_made_ready_by_a_run_of_an_older_generation(world: World) -> None:
