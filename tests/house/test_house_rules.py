@@ -50,7 +50,8 @@ FORBIDDEN_CALLS = {
     "workflow.start_activity",
 }
 DEPENDENCIES: dict[str, Any] = {
-    name: Mock() for name in ("database", "client", "pool", "secrets", "threads", "providers", "reach_tries")
+    name: Mock()
+    for name in ("database", "client", "pool", "secrets", "threads", "providers", "reach_tries", "lost_after")
 } | {"slots": 4}
 
 

@@ -143,7 +143,7 @@ def test_a_killed_runner_is_told_as_lost_and_its_step_can_be_ended(supervisor: S
     assert (outcome.state, outcome.exit_status, outcome.clean) == (StepState.LOST, None, False)
     assert finish(supervisor, spec).state is StepState.LOST
     proof = supervisor.cancel("a.1.1", 1, 0.2)
-    assert (proof.state, proof.clean) == (StepState.CANCELED, True)
+    assert (proof.state, proof.clean) == (StepState.LOST, True)
     assert not exists(int(Path(base, "pid").read_text()))
 
 

@@ -65,7 +65,7 @@ def test_a_step_that_kills_its_runner_is_lost_and_ended_with_proof(supervisor: S
     body = f"echo $$ > {base}/pid; kill -9 $PPID; exec sleep 300"
     assert finish(supervisor, step("a.1.1", body)).state is StepState.LOST
     proof = supervisor.cancel("a.1.1", 1, 0.2)
-    assert (proof.state, proof.clean) == (StepState.CANCELED, True)
+    assert (proof.state, proof.clean) == (StepState.LOST, True)
     assert not exists(int(Path(base, "pid").read_text()))
 
 
