@@ -402,4 +402,4 @@ async def ended_step(
             uses="command",
             machine=machine,
         )
-        await end_step(session, step.id, StepEnd(state, outcome=outcome, outputs=outputs))
+        await end_step(session, step, StepEnd(state, outcome=outcome, outputs=outputs))
