@@ -24,6 +24,7 @@ from database.steps import plan_of_run, store_plan
 from database.tables import Node, ProfileContentRow
 from database.unit_of_work import Database
 from domain.failures import FailureClass
+from domain.states import RunState
 from profiles.canonical import from_canonical
 from profiles.compiling import compile_plan
 from profiles.kinds.base import Phase
@@ -69,6 +70,9 @@ class Machines(MachineActivities):
     async def finish_node(self, task: MachineTask) -> None:
         """The health gate: the machine still answers, under the node's own name."""
         held = await held_patiently(self._database, self._secrets, task)
+        if held.run.state == RunState.SUCCEEDED:
+            # By an earlier try whose answer was lost; how the machine is since then is not this run's.
+            return
         async with classified(held.label):
             facts, host_key = await self._facts(held)
             if facts.hostname != held.run.name:

@@ -87,11 +87,12 @@ class Records(RecordActivities):
             described = await handle.describe(rpc_timeout=RPC_TIMEOUT)
             if described.close_time is not None:
                 return
-            # Whoever takes the id next is not meant: later tries keep to this run.
-            activity.heartbeat(described.run_id)
             if request.cancel and not told:
                 held = self._client.get_workflow_handle(request.workflow_id, run_id=described.run_id)
                 await held.cancel(rpc_timeout=RPC_TIMEOUT)
+            # Whoever takes the id next is not meant: later tries keep to this run. Not said before the cancel
+            # has been taken, which a later try would then leave out.
+            activity.heartbeat(described.run_id)
         except RPCError as error:
             # Gone, or closed between two calls: nothing is left to displace.
             if error.status is not RPCStatusCode.NOT_FOUND:

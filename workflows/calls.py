@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from temporalio import workflow
+from temporalio.exceptions import is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
 S = TypeVar("S")
@@ -19,6 +20,24 @@ async def call(
     config = ActivityConfig(**options)
     config["summary"] = summary
     return await workflow.execute_activity_method(signature, message, **config)
+
+
+def cancelled_by(error: BaseException) -> bool:
+    """Whether an error ends this workflow as cancelled.
+
+    Also one of an activity that failed by itself: a cancel that arrived meanwhile was handed to the activity,
+    and is not raised anywhere again.
+    """
+    return is_cancelled_exception(error) or workflow.cancellation_reason() is not None
+
+
+def refuse_cancelled() -> None:
+    """Raises CancelledError when this workflow is cancelled, for where the next wait begins.
+
+    An activity that ends well before it has heard of a cancel takes the cancel with it.
+    """
+    if workflow.cancellation_reason() is not None:
+        raise asyncio.CancelledError
 
 
 async def uncut(work: Coroutine[Any, Any, R]) -> R:

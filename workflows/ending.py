@@ -4,14 +4,14 @@ import asyncio
 from typing import NoReturn
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError, is_cancelled_exception
+from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from activities.signatures import MachineTask, RecordActivities, RunEnd, RunHeader, StepActivities
     from domain.failures import FailureCard, FailureClass
     from domain.states import RunState
     from workflows import options
-    from workflows.calls import call, uncut
+    from workflows.calls import call, cancelled_by, uncut
     from workflows.failures import current_card, failure, note
 
 # How the classes of failures that are somebody's decision end a run; every other one fails it.
@@ -28,7 +28,7 @@ async def end_without_success(
 
     Raises CancelledError after a cancel, else the failure with its card.
     """
-    if is_cancelled_exception(error) or workflow.cancellation_reason() is not None:
+    if cancelled_by(error):
         # Whatever an activity met after the cancel was asked for: Temporal does not try it again then, so
         # its failure says nothing of the step. Proof and record come all the same.
         await uncut(_end_cancelled(run, task))
@@ -38,7 +38,8 @@ async def end_without_success(
         # The activity learnt of it from the records; the workflow's own cancel is still on its way.
         await uncut(_end_cancelled(run, task))
         raise failure(card) from error
-    await _record_end(run, _ENDS.get(card.failure_class, RunState.FAILED), card)
+    # A cancel that comes now is too late: how the run ended is known, and is not to be lost.
+    await uncut(_record_end(run, _ENDS.get(card.failure_class, RunState.FAILED), card))
     raise failure(card) from error
 
 

@@ -9,7 +9,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.failures import FailureCard
     from domain.holds import Verdict
     from workflows import options
-    from workflows.calls import call
+    from workflows.calls import call, refuse_cancelled
 
 
 class Holding:
@@ -26,7 +26,8 @@ class Holding:
             self._verdicts.setdefault(ref.number, verdict)
 
     async def wait(self, run_id: UUID, name: str, card: FailureCard) -> Verdict:
-        """Marks the run as held, and waits for as long as a person needs."""
+        """Marks the run as held, and waits for as long as a person needs; never when it is cancelled."""
+        refuse_cancelled()
         self._run_id = run_id
         self._number += 1
         number = self._number
@@ -36,6 +37,7 @@ class Holding:
             options.RECORD,
             f"hold {name} for a person: {card.message}",
         )
+        refuse_cancelled()
         details = workflow.get_current_details()
         workflow.set_current_details(f"{name} is held: {card.text()}")
         await workflow.wait_condition(lambda: number in self._verdicts)

@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
         RunRef,
     )
     from workflows import options
-    from workflows.calls import call
+    from workflows.calls import call, refuse_cancelled
     from workflows.ending import end_without_success
     from workflows.machine_steps import claim
 
@@ -59,8 +59,7 @@ class MachineWorkflow:
                 held.reach,
                 f"ask the driver of {run.name} for its {verified.gpus} GPUs",
             )
-        if workflow.cancellation_reason() is not None:
-            raise asyncio.CancelledError
+        refuse_cancelled()
         await call(
             RecordActivities.end_machine_run,
             RunRef(run_id=run.run_id),

@@ -1,11 +1,10 @@
 """What node workflows share: reach the machine, plan, and run the plan's steps one after another."""
 
-import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityConfig
 
 with workflow.unsafe.imports_passed_through():
@@ -21,11 +20,11 @@ with workflow.unsafe.imports_passed_through():
         StepHeader,
         StepTask,
     )
-    from domain.failures import FailureCard, FailureClass
+    from domain.failures import STEP_CLASSES, FailureCard, FailureClass
     from domain.holds import Verdict
     from profiles.kinds.base import OnFailure
     from workflows import options
-    from workflows.calls import call
+    from workflows.calls import call, cancelled_by, refuse_cancelled
     from workflows.failures import current_card
     from workflows.holding import Holding
 
@@ -33,19 +32,6 @@ with workflow.unsafe.imports_passed_through():
 LOST_TRIES = 3
 # Not for a person to decide about: somebody already has.
 _DECIDED = frozenset({FailureClass.CANCELLED, FailureClass.SUPERSEDED})
-# What the profile's own `retry` and `onFailure: continue` speak of: the step ran, and did not do its work.
-_AUTHORS_RETRY = frozenset(
-    {
-        FailureClass.EXIT,
-        FailureClass.SIGNAL,
-        FailureClass.TIMEOUT,
-        FailureClass.NVML,
-        FailureClass.NVML_ABSENT,
-        FailureClass.NVML_FUNCTION,
-        FailureClass.NVML_HUNG,
-        FailureClass.GPU_LOST,
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -93,9 +79,7 @@ class PlanRun:
     async def to_end(self) -> None:
         """Runs every step; raises the ActivityError of the first that fails and may not be passed over."""
         for step in self.plan.steps:
-            # A step that ends well before its activity has heard of a cancel takes the cancel with it.
-            if workflow.cancellation_reason() is not None:
-                raise asyncio.CancelledError
+            refuse_cancelled()
             await self._until_settled(step)
 
     async def _until_settled(self, step: StepHeader) -> None:
@@ -107,7 +91,7 @@ class PlanRun:
                 return
             except StepFailed as failed:
                 begun = failed.attempt
-                if step.on_failure is OnFailure.CONTINUE and failed.card.failure_class in _AUTHORS_RETRY:
+                if step.on_failure is OnFailure.CONTINUE and failed.card.failure_class in STEP_CLASSES:
                     workflow.logger.warning(
                         "step %s failed and is passed over, as its profile says", step.name
                     )
@@ -135,11 +119,10 @@ class PlanRun:
                 await self._attempt(step, attempt)
                 return attempt
             except ActivityError as error:
-                # A step that fails by itself when its cancel comes takes the cancel with it, too.
-                if is_cancelled_exception(error) or workflow.cancellation_reason() is not None:
+                if cancelled_by(error):
                     raise
                 card = current_card(error)
-                if card.failure_class in _AUTHORS_RETRY and failed < step.attempts:
+                if card.failure_class in STEP_CLASSES and failed < step.attempts:
                     failed += 1
                     pause = timedelta(seconds=step.backoff_seconds)
                     await workflow.sleep(pause, summary=f"retry {step.name}")

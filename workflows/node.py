@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.failures import FailureCard
     from domain.holds import Verdict
     from workflows import options
-    from workflows.calls import call
+    from workflows.calls import call, refuse_cancelled
     from workflows.ending import end_without_success
     from workflows.failures import current_card
     from workflows.holding import Holding
@@ -58,8 +58,7 @@ class NodeWorkflow:
         self._task = task = held.task
         plan = await reach_and_plan(task, held.reach)
         await PlanRun(run, task, plan, self._holding).to_end()
-        if workflow.cancellation_reason() is not None:
-            raise asyncio.CancelledError
+        refuse_cancelled()
         await call(
             MachineActivities.finish_node,
             task,
