@@ -90,9 +90,19 @@ def picture(operation: Object, most: int | None = None, advice: Sequence[str] = 
     parts: list[Any] = [Text(headline(operation), style="bold"), table(_COLUMNS, shown)]
     if rest:
         parts.append(Text("and " + ", ".join(f"{count} {state}" for state, count in rest.items())))
-    said = [str(operation["message"])] if operation.get("message") else []
-    parts += [Text(one_line(line), style="yellow") for line in (*said, *advice)]
+    parts += [Text(one_line(line), style="yellow") for line in (*remarks(operation), *advice)]
     return Group(*parts)
+
+
+def remarks(operation: Object) -> list[str]:
+    """What is to be said of the operation as a whole: its message, and why it did not succeed.
+
+    A reason that one of its nodes already shows is left out, and a message that the reason repeats.
+    """
+    message, reason = str(operation.get("message") or ""), str(operation.get("reason") or "")
+    if any(run.get("message") == reason for run in operation.get("progress", [])):
+        reason = ""
+    return [text for text in (message if message not in reason else "", reason) if text]
 
 
 def line(row: Sequence[object]) -> str:
@@ -112,7 +122,7 @@ def summary_rows(operations: Sequence[Object]) -> list[list[object]]:
             ", ".join(f"{count} {state}" for state, count in one.get("counts", {}).items()),
             moment(one.get("startTime")),
             duration(one.get("startTime"), one.get("endTime")),
-            one.get("message"),
+            "; ".join(remarks(one)),
         ]
         for one in operations
     ]

@@ -108,6 +108,6 @@ class _Lines:
                 print(f"{time.strftime('%H:%M:%S')}  {words}", flush=True)
         if progress.ended(operation):
             print(f"{time.strftime('%H:%M:%S')}  {progress.headline(operation)}", flush=True)
-            if operation.get("message"):
-                note(str(operation["message"]))
+            for remark in progress.remarks(operation):
+                note(remark)
         self._advice.show(operation)

@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.events import record_event
+from database.operation_cards import card_of
 from database.refusals import Refusal, RefusalCode
 from database.tables import Operation, Outbox, Run
 from domain.failures import FailureCard
@@ -182,16 +183,11 @@ async def close_operation(session: AsyncSession, operation_id: uuid.UUID) -> Run
     if any(state not in FINAL_RUN_STATES for state in counts):
         return RunState(operation.state)
     state = combined_state(counts, canceled=operation.canceled_by is not None)
-    first_card = await session.scalar(
-        select(Run.card)
-        .where(Run.operation_id == operation_id, Run.card.is_not(None), Run.state == RunState.FAILED)
-        .order_by(Run.position)
-        .limit(1)
-    )
+    card = operation.card or await card_of(session, operation, state, counts)
     await session.execute(
         update(Operation)
         .where(Operation.id == operation_id)
-        .values(state=state, ended_at=func.now(), card=operation.card or first_card)
+        .values(state=state, ended_at=func.now(), card=card)
     )
     record_event(
         session,

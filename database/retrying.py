@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import exists, or_, select
-from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy import Integer, and_, cast, exists, func, or_, select
+from sqlalchemy.dialects.postgresql import JSONB, distinct_on
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -18,11 +18,12 @@ from database.matching import one_of
 from database.operations import NewRun, claim_request_id, submit_operation
 from database.refusals import invalid_state
 from database.run_names import check_names
-from database.tables import Claim, Machine, Node, Operation, Run, StepRun
+from database.tables import Claim, Machine, Node, Operation, PlanRow, Run, StepRun
 from database.transitions import move_machine, move_node
-from domain.failures import FailureCard
+from domain.failures import STEP_CLASSES, FailureCard
 from domain.states import FINAL_RUN_STATES, MachineState, NodeStatus, RunState
 from domain.unfinished import Unfinished, unfinished
+from profiles.kinds.base import OnFailure
 
 RETRYABLE_ACTIONS = ("create", "join", "clean")
 
@@ -236,7 +237,8 @@ def _wake_machine(machine: Machine, action: str, actor: str) -> None:
 async def _stopped_at(session: AsyncSession, runs: Sequence[Run]) -> dict[uuid.UUID, int]:
     """The position of the first step that each run has still to do.
 
-    Steps run in their order, so the last one that began decides: it is done when its last attempt succeeded.
+    Steps run in their order, so the last one that began decides: it is done when its last attempt succeeded,
+    or when it failed for good and its profile says to go on.
     """
     stopped = {run.id: run.first_step for run in runs}
     last = await session.execute(
@@ -245,6 +247,34 @@ async def _stopped_at(session: AsyncSession, runs: Sequence[Run]) -> dict[uuid.U
         .ext(distinct_on(StepRun.run_id))
         .order_by(StepRun.run_id, StepRun.position.desc(), StepRun.attempt.desc())
     )
+    passed_over = await _passed_over(session, list(stopped))
     for run_id, position, state in last:
-        stopped[run_id] = position + 1 if state == RunState.SUCCEEDED else position
+        done = state == RunState.SUCCEEDED or run_id in passed_over
+        stopped[run_id] = position + 1 if done else position
     return stopped
+
+
+async def _passed_over(session: AsyncSession, runs: Sequence[uuid.UUID]) -> set[uuid.UUID]:
+    """Those runs whose last step has used up its attempts and says `onFailure: continue`.
+
+    Plans are read by the database, since each machine has its own and they may be long.
+    """
+    last = (
+        select(StepRun.run_id, func.max(StepRun.position).label("position"))
+        .where(one_of(StepRun.run_id, runs))
+        .group_by(StepRun.run_id)
+        .subquery()
+    )
+    step = cast(PlanRow.content, JSONB)["steps"][last.c.position]
+    own = StepRun.card["failure_class"].astext.in_([str(one) for one in STEP_CLASSES])
+    return set(
+        await session.scalars(
+            select(last.c.run_id)
+            .join(StepRun, and_(StepRun.run_id == last.c.run_id, StepRun.position == last.c.position))
+            .join(Run, Run.id == last.c.run_id)
+            .join(PlanRow, PlanRow.digest == Run.plan_digest)
+            .where(step["on_failure"].astext == OnFailure.CONTINUE)
+            .group_by(last.c.run_id, last.c.position, PlanRow.content)
+            .having(func.count().filter(own) >= cast(step["attempts"].astext, Integer))
+        )
+    )

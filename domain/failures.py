@@ -33,6 +33,21 @@ class FailureClass(StrEnum):
     INTERNAL = "internal"
 
 
+# What a profile's own `retry` and `onFailure: continue` speak of: the step ran, and did not do its work.
+STEP_CLASSES = frozenset(
+    {
+        FailureClass.EXIT,
+        FailureClass.SIGNAL,
+        FailureClass.TIMEOUT,
+        FailureClass.NVML,
+        FailureClass.NVML_ABSENT,
+        FailureClass.NVML_FUNCTION,
+        FailureClass.NVML_HUNG,
+        FailureClass.GPU_LOST,
+    }
+)
+
+
 class FailurePolicy(BaseModel):
     """Whether the same attempt is tried again by itself, and what a person can do."""
 

@@ -82,6 +82,11 @@ class ManageNodes(_Body):
 
 
 class CancelOperation(_Body):
-    """`POST /operations/{id}/cancel`; no body, or one without names, means all of it."""
+    """`POST /operations/{id}/cancel`; no body, or one without names, means all of it.
+
+    A key that is not known is refused, unlike elsewhere: a misspelt `names` would end everything.
+    """
+
+    model_config = ConfigDict(extra="forbid")
 
     names: RunNames | None = None

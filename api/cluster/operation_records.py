@@ -45,6 +45,7 @@ def _record(settings: ApiSettings, operation: Operation, summary: Summary) -> di
         "id": str(operation.id),
         "state": operation.state,
         "message": operation.message,
+        "reason": card_text(operation.card),
         "card": operation.card,
         "counts": summary.counts,
         "cluster": summary.cluster,

@@ -34,7 +34,7 @@ async def shown(api: Api, operation_id: object) -> dict[str, Any]:
 
 
 class TestClusterCancel:
-    @pytest.mark.parametrize("body", [b"", b"{}", b'{"names": null}', b'{"other": 1}'])
+    @pytest.mark.parametrize("body", [b"", b"{}", b'{"names": null}'])
     async def test_it_answers_202_with_location_and_record_whatever_says_all_of_it(
         self, api: Api, world: World, body: bytes
     ) -> None:
@@ -98,6 +98,8 @@ class TestClusterCancel:
             b"[]",
             b"null",
             b"\xff",
+            b'{"name": ["gpu-1"]}',
+            b'{"names": ["gpu-1"], "other": 1}',
             b'{"names": []}',
             b'{"names": "gpu-1"}',
             b'{"names": [1]}',
@@ -271,6 +273,20 @@ class TestFleetDecisions:
 
 
 class TestRecords:
+    async def test_an_operation_says_in_words_why_it_did_not_succeed(self, api: Api, world: World) -> None:
+        operation_id = await made.created_nodes(world, 2)
+        assert (await shown(api, operation_id))["reason"] is None
+        first = next(iter((await made.runs_of(world, operation_id)).values()))
+        await made.end(world, first, RunState.FAILED, made.card(FailureClass.EXIT, "gpu-1 went wrong"))
+        await made.cancel(world, operation_id)
+        await made.close(world, operation_id)
+        record = await shown(api, operation_id)
+        assert record["reason"].startswith(
+            "cancelled: the create was cancelled by somebody: 1 of its 2 runs was cut short"
+        )
+        assert record["card"]["failure_class"] == "cancelled"
+        assert (await api.get("/operations/")).json()[0]["reason"] == record["reason"]
+
     async def test_what_was_unreachable_is_counted_apart_and_its_node_says_why(
         self, api: Api, world: World
     ) -> None:

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from cli.advice import advice
-from cli.progress import changes, exit_code, headline, node_rows
+from cli.progress import changes, exit_code, headline, node_rows, remarks
 from database.tables import Run
 from domain.failures import FailureClass
 from domain.states import RunState
@@ -228,6 +228,36 @@ async def test_a_plan_that_changed_nothing_says_so(cli: Cli, world: World, outco
 )
 def test_what_steps_did_in_words(counted: dict[str, int], said: str) -> None:
     assert changes(counted) == said
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "runs", "said"),
+    [
+        ("", None, [], []),
+        ("added 1 of 2", None, ["exit: no"], ["added 1 of 2"]),
+        ("", "cancelled: by eve", ["cancelled: the run"], ["cancelled: by eve"]),
+        ("added 1 of 2", "cancelled: by eve", [], ["added 1 of 2", "cancelled: by eve"]),
+        # A node's row says it already.
+        ("", "exit: no", ["exit: no", "exit: other"], []),
+        ("no machine is free", "capacity: no machine is free", [], ["capacity: no machine is free"]),
+    ],
+)
+def test_what_is_said_of_an_operation_is_said_once(
+    message: str, reason: str | None, runs: list[str], said: list[str]
+) -> None:
+    operation = {"message": message, "reason": reason, "progress": [{"message": text} for text in runs]}
+    assert remarks(operation) == said
+
+
+async def test_a_cancelled_operation_says_by_whom(cli: Cli, world: World) -> None:
+    operation_id = await made.created_nodes(world, 2)
+    await made.cancel(world, operation_id)
+    await made.close(world, operation_id)
+    said = f"the create was cancelled by {made.ACTOR}: 2 of its 2 runs were cut short"
+    watched = await cli.run("operations", "watch", str(operation_id))
+    assert said in watched.errors + watched.text
+    listed = await cli.run("operations", "list")
+    assert said in " ".join(listed.text.split())
 
 
 def test_what_cannot_be_proven_is_explained() -> None:

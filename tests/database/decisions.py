@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 
 from database.cancellation import cancel_operation
 from database.holding import decide, hold_run
@@ -42,7 +42,12 @@ def plan_content(name: str) -> str:
 
 def plan_digest(name: str) -> str:
     """The digest under which it is kept."""
-    return f"sha256:{hashlib.sha256(plan_content(name).encode()).hexdigest()}"
+    return digest_of(plan_content(name))
+
+
+def digest_of(content: str) -> str:
+    """The digest of a plan's text."""
+    return f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
 
 
 async def created_nodes(world: World, count: int) -> uuid.UUID:
@@ -77,12 +82,15 @@ async def operation(world: World, operation_id: uuid.UUID) -> Operation:
     return await world.one(select(Operation).where(Operation.id == operation_id))
 
 
+def outbox(operation_id: uuid.UUID) -> Select[Outbox]:
+    """The rows that the dispatcher is to tell of an operation, in order."""
+    return select(Outbox).where(Outbox.operation_id == operation_id).order_by(Outbox.id)
+
+
 async def told(world: World, operation_id: uuid.UUID) -> list[tuple[str, uuid.UUID | None, int | None]]:
     """What the dispatcher is to tell of an operation after its start, in order."""
     async with world.database.begin() as session:
-        rows = await session.scalars(
-            select(Outbox).where(Outbox.operation_id == operation_id).order_by(Outbox.id)
-        )
+        rows = await session.scalars(outbox(operation_id))
         return [(row.desired, row.run_id, row.hold) for row in rows][1:]
 
 

@@ -12,10 +12,15 @@ from database.refusals import Refusal, RefusalCode
 from database.retrying import Left, RetryFrom
 from database.run_ends import end_run
 from database.set_requests import SetRequest
+from database.steps import StepEnd, begin_step, end_step, store_plan
 from database.tables import Machine, Node, Operation, Outbox, Run
 from domain.failures import FailureClass
 from domain.states import MachineState, NodeStatus, RunState
 from domain.unfinished import Unfinished
+from profiles.canonical import stable_json
+from profiles.checking import parse
+from profiles.compiling import compile_plan
+from profiles.kinds.base import Phase
 from tests.database import decisions as made
 from tests.database.scenes import claimed, created, submit, terminating
 from tests.database.world import World
@@ -69,6 +74,52 @@ async def test_a_run_whose_steps_were_all_done_begins_behind_them(world: World) 
     await made.end(world, run, RunState.FAILED, made.card(FailureClass.CONNECT))
     done = await made.retry(world, run.operation_id)
     assert (await made.runs_of(world, done.operation_id))[run.name].first_step == 4
+
+
+_FAILED, _LOST = FailureClass.TIMEOUT, FailureClass.LOST_MACHINE
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "attempts", "first_step"),
+    [
+        ("continue", [_FAILED, _FAILED], 3),
+        # It has an attempt left, which its profile promises.
+        ("continue", [_FAILED], 2),
+        ("continue", [_FAILED, _LOST], 2),
+        ("continue", [_FAILED, _LOST, _FAILED], 3),
+        ("fail", [_FAILED, _FAILED], 2),
+        ("hold", [_FAILED, _FAILED], 2),
+    ],
+)
+async def test_a_step_that_failed_for_good_and_may_be_passed_over_is_not_done_again(
+    world: World, on_failure: str, attempts: list[FailureClass], first_step: int
+) -> None:
+    run, node = await created(world)
+    await made.worked(world, run, 2, failed=False)
+    steps = [{"name": f"s{place}", "uses": "command", "with": {"run": "true"}} for place in range(3)]
+    steps[2] |= {"onFailure": on_failure, "retry": {"attempts": 2}}
+    content = parse({"schema": 1, "steps": steps})
+    plan = stable_json(
+        compile_plan(
+            content, profile="p@1", content_digest=made.digest_of(""), phase=Phase.CREATE, hostname=None
+        )
+    )
+    async with world.database.begin() as session:
+        await store_plan(session, run.id, made.digest_of(plan), plan)
+        for attempt, failure in enumerate(attempts, 1):
+            step = await begin_step(
+                session,
+                run_id=run.id,
+                position=2,
+                attempt=attempt,
+                name="s2",
+                uses="command",
+                machine=node.machine_id or "",
+            )
+            await end_step(session, step, StepEnd(RunState.FAILED, card=made.card(failure)))
+    await made.end(world, run, RunState.FAILED, made.card(FailureClass.CONNECT))
+    done = await made.retry(world, run.operation_id)
+    assert (await made.runs_of(world, done.operation_id))[run.name].first_step == first_step
 
 
 async def test_a_retry_that_did_nothing_hands_its_place_on_to_the_next(world: World) -> None:
