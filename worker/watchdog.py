@@ -20,13 +20,14 @@ from database.runs import open_runs
 from database.tables import Operation, Run
 from database.unit_of_work import Database
 from domain.failures import FailureCard, FailureClass, failure_card
-from domain.states import RunState
+from domain.states import ENDING_RUN_STATES, RunState
 from domain.workflow_ids import operation_workflow_id
 from worker.children import RPC_TIMEOUT, running_child
 
 log = structlog.get_logger(__name__)
 AT_A_TIME = 50
 _LOST = "lost"
+OVERDUE = "past its deadline: what was left of it is being ended"
 
 
 class Watchdog:
@@ -86,19 +87,27 @@ class Watchdog:
         )
 
     async def _end_overdue(self, operation: Operation) -> None:
+        """Has what is left of it ended, once; what cannot be ended stays as it is, and is told."""
+        if OVERDUE in operation.message or operation.canceled_by is not None:
+            return
         log.error("operation past its deadline", operation=str(operation.id))
+        if operation.action == "terminate":
+            # Its nodes end whatever becomes of its steps, so only these are cut short.
+            handle = self._client.get_workflow_handle(operation_workflow_id(operation.id))
+            await handle.cancel(rpc_timeout=RPC_TIMEOUT)
         async with self._database.begin() as session:
             session.add(operation)
             if operation.action != "terminate":
                 await cancel_operation(session, operation, actor="the watchdog, at the operation's deadline")
-                return
-        # Its nodes end whatever becomes of its steps, so only these are cut short.
-        handle = self._client.get_workflow_handle(operation_workflow_id(operation.id))
-        await handle.cancel(rpc_timeout=RPC_TIMEOUT)
+            operation.message = "; ".join(filter(None, (operation.message, OVERDUE)))
 
     async def _close(self, run: Run, status: str) -> None:
         async with self._database.begin() as session:
-            await end_run(session, run.id, RunState.FAILED, dead_workflow_card(run, status))
+            if run.state in ENDING_RUN_STATES:
+                # The end that was asked for; whether its machine has stopped is proved after it, if need be.
+                await end_run(session, run.id, RunState.CANCELED, cancelled_unproven_card(run, status))
+            else:
+                await end_run(session, run.id, RunState.FAILED, dead_workflow_card(run, status))
 
     async def _status(self, workflow: str) -> str:
         try:
@@ -112,10 +121,25 @@ class Watchdog:
 
 def dead_workflow_card(run: Run, status: str) -> FailureCard:
     """Says what became of the workflow, and whose records these are."""
+    return _card(run, FailureClass.INTERNAL, _gone(run, status))
+
+
+def cancelled_unproven_card(run: Run, status: str) -> FailureCard:
+    """Says that the cancel was not seen to its end by the workflow that was to do it."""
+    return _card(
+        run, FailureClass.CANCELLED, f"{run.action} of {run.name} was cancelled, but {_gone(run, status)}"
+    )
+
+
+def _gone(run: Run, status: str) -> str:
     what = "the workflow engine no longer knows it" if status == _LOST else f"it was {status.lower()}"
+    return f"the workflow that was to {run.action} {run.name} is gone: {what}"
+
+
+def _card(run: Run, failure_class: FailureClass, message: str) -> FailureCard:
     return failure_card(
-        FailureClass.INTERNAL,
-        f"the workflow that was to {run.action} {run.name} is gone: {what}",
+        failure_class,
+        message,
         seen=datetime.now(UTC),
         workflow_id=operation_workflow_id(run.operation_id),
     )

@@ -1,9 +1,8 @@
 """Outbox rows become workflows: woken at once, told once, put off with a reason while Temporal is away."""
 
-import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from sqlalchemy import select
 from temporalio.service import RPCError
@@ -16,30 +15,12 @@ from database.unit_of_work import Database
 from domain.states import RunState
 from domain.workflow_ids import operation_workflow_id
 from tests.database.world import World
+from tests.worker.parts import eventually, running
 from worker.dispatcher import Dispatcher
 from worker.listener import Listener
 from workflows.client import connect
 
 NEVER = 3600.0
-
-
-@asynccontextmanager
-async def running(*parts: Dispatcher | Listener) -> AsyncIterator[None]:
-    """Runs parts of a worker for the length of a block."""
-    tasks = [asyncio.create_task(part.run()) for part in parts]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def eventually(ask: Callable[[], Awaitable[bool]]) -> None:
-    """Asks until the answer is yes, for at most ten seconds."""
-    async with asyncio.timeout(10):
-        while not await ask():  # noqa: ASYNC110  # other processes change what is asked about
-            await asyncio.sleep(0.02)
 
 
 async def submit(database: Database, world: World) -> uuid.UUID:
