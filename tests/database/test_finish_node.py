@@ -15,6 +15,7 @@ from database.machine_runs import node_ready
 from domain.failures import FailureClass
 from tests.database.scenes import claimed, created
 from tests.database.world import World
+from tests.ssh.conftest import make_key
 
 
 async def test_a_node_that_this_run_made_ready_is_ready_though_its_machine_answers_no_more(
@@ -23,9 +24,8 @@ async def test_a_node_that_this_run_made_ready_is_ready_though_its_machine_answe
     run, node = await created(world)
     token = await claimed(world, run.id)
     assert token is not None
-    key = tmp_path / world.tenant / "key"
-    key.parent.mkdir()
-    key.write_text("not asked for: nothing answers under the machine's name")
+    (tmp_path / world.tenant).mkdir()
+    make_key(tmp_path / world.tenant / "key")
     threads = Threads(1)
     machines = Machines(world.database, ConnectionPool(), FileSecrets(tmp_path), threads, {})
     task = MachineTask(run_id=run.id, machine_id=str(node.machine_id), token=token)

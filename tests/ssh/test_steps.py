@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -188,15 +187,6 @@ def test_a_full_disk_is_a_failure_of_its_own_and_runs_nothing(supervisor: Superv
         assert caught.value.failure_class == "no-space"
         assert not Path(base, "ran").exists()
         assert finish(supervisor, step("b.1.1", "exit 2")).exit_status == 2
-
-
-@pytest.mark.skipif(shutil.which("sudo") is not None, reason="this machine has sudo")
-def test_a_user_without_sudo_is_a_privilege_failure(connection: Connection, base: str) -> None:
-    supervisor = Supervisor(connection, base)
-    supervisor._layout = Layout(base, sudo=True)
-    with pytest.raises(SupervisorError) as caught:
-        supervisor.facts()
-    assert caught.value.failure_class == "privilege"
 
 
 def test_facts_describe_this_machine(supervisor: Supervisor) -> None:

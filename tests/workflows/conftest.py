@@ -39,6 +39,8 @@ class Lab:
             workflow_runner=workflow_runner(),
             workflow_failure_exception_types=CODE_ERRORS,
             max_cached_workflows=cached,
+            # Scripted activities may block without giving their place back, as real ones do.
+            max_concurrent_activities=1_000,
         ):
             yield
 
