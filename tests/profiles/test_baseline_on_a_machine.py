@@ -9,7 +9,7 @@ from profiles.builtin import builtin_profiles
 from profiles.compiling import compile_plan
 from profiles.content import Phase
 from profiles.plan import Plan
-from tests.profiles.machines import Machine, sandbox
+from tests.fixtures.sandbox_machine import Machine, sandbox_machine
 
 pytestmark = pytest.mark.system
 
@@ -33,13 +33,8 @@ ls /tmp
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    try:
-        (record,) = sandbox(tmp_path / "site", "up", "--machines", "1", "--names-from", "baseline")[
-            "machines"
-        ]
-        yield Machine(record["name"], record["address"], record["keyFile"])
-    finally:
-        sandbox(tmp_path / "site", "destroy")
+    with sandbox_machine(tmp_path, "baseline") as made:
+        yield made
 
 
 def _plan(phase: Phase, hostname: str | None = None) -> Plan:

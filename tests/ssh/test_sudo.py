@@ -3,16 +3,14 @@
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from activities.ssh.connection import Connection
-from activities.ssh.target import SshTarget
 from activities.supervisor.client import Supervisor
 from activities.supervisor.errors import SupervisorError
 from activities.supervisor.spec import StepState
-from tests.profiles.machines import Machine, sandbox
+from tests.fixtures.sandbox_machine import Machine, sandbox_machine
 from tests.ssh.helpers import Logs, eventually, finish, run, step
 
 pytestmark = pytest.mark.system
@@ -31,20 +29,14 @@ chown -R {USER} /home/{USER}/.ssh
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    site = tmp_path_factory.mktemp("sudo") / "site"
-    try:
-        (record,) = sandbox(site, "up", "--machines", "1", "--names-from", "sudo")["machines"]
-        made = Machine(record["name"], record["address"], record["keyFile"])
+    with sandbox_machine(tmp_path_factory.mktemp("sudo"), "sudo") as made:
         done(made.shell(ADD_USER))
         yield made
-    finally:
-        sandbox(site, "destroy")
 
 
 @pytest.fixture
 def supervisor(machine: Machine) -> Iterator[Supervisor]:
-    target = SshTarget(machine.address, 22, USER, Path(machine.key_file).read_text())
-    with closing(Connection.open(target)) as connection:
+    with closing(Connection.open(machine.target(USER))) as connection:
         yield Supervisor(connection, BASE)
 
 
@@ -104,9 +96,8 @@ def test_a_lost_connection_leaves_the_step_running(machine: Machine, supervisor:
     supervisor._connection.close()
     eventually(lambda: machine.shell(f"pgrep -u {USER}").returncode == 1, "the session is gone")
     done(machine.shell("touch /run/go"))
-    target = SshTarget(machine.address, 22, USER, Path(machine.key_file).read_text())
     logs = Logs()
-    with closing(Connection.open(target)) as connection:
+    with closing(Connection.open(machine.target(USER))) as connection:
         assert finish(Supervisor(connection, BASE), spec, logs).exit_status == 0
     assert bytes(logs.stdout.data) == b"out\n"
     assert done(machine.shell("cat /root/runs")) == "run\n"

@@ -172,3 +172,28 @@ def test_the_step_of_a_workflow_that_was_terminated_by_hand_is_ended(stack: DevS
     eventually("it runs again", lambda: starts(stack, address) == ["start 1", "start 1"])
     demo.cancel(retried)
     assert demo.ended(retried)["state"] == "canceled"
+
+
+def test_a_reboot_from_which_the_machine_does_not_come_back_is_a_lost_machine_at_its_deadline(
+    stack: DevStack, cluster: Make
+) -> None:
+    """Going away is what such a step is for: it is its own timeout that counts, not the patience else."""
+    body = "touch /var/off; sleep 3600"
+    demo = cluster(command("work", body, disruption="reboot", timeoutSeconds=12), counted("after"))
+    operation_id = demo.create(1).json()["operationId"]
+    demo.running(operation_id, "work", 1)
+    address = address_of(demo, "gpu-1")
+    eventually("the body runs", lambda: stack.machine_ssh(address, "ls /var/off || :"))
+    name = stack.machine_at(address)
+    stack.machine_power(name, "power-off")
+    try:
+        assert demo.ended(operation_id, 120)["counts"] == {"unreachable": 1}
+    finally:
+        stack.machine_power(name, "power-on")
+    step = the_step(demo, operation_id)
+    assert step["card"]["failure_class"] == "lost-machine"
+    assert step["card"]["message"].startswith("the machine has not come back (")
+    assert step["card"]["message"].endswith("within the step's timeout of 12 s")
+    (node,) = demo.nodes()
+    assert node["Status"] == "Unavailable"
+    assert [one["step"] for one in demo.steps_of(operation_id)][-1] == "work"
