@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from fastapi import Request
 
 from api.context import context_of
-from database.refusals import Refusal, RefusalCode, not_found
+from database.refusals import Refusal, RefusalCode
 from database.tokens import Principal, find_principal
-from domain.permissions import Permission, Role, role_allows
+from domain.permissions import TENANT, Permission, Resource, refused
 
 
 def token_of(request: Request) -> str | None:
@@ -59,20 +59,16 @@ class Caller:
         """The actor of events."""
         return self.principal.name
 
-    def act_for(self, tenant_id: str) -> None:
-        """Makes the request about `tenant_id`; NOT_FOUND unless it is theirs or they serve the fleet."""
-        if tenant_id != self.principal.tenant_id and self.principal.role is not Role.FLEET_ADMIN:
-            raise not_found(f"there is no tenant {tenant_id}", "tenantId")
-        self.tenant_id = tenant_id
+    @property
+    def pool_scope(self) -> str | None:
+        """The only pool that items of lists may belong to; None for all."""
+        return self.principal.scope.pool_id
 
-    def authorize(self, *, fleet: bool = False) -> None:
-        """Decides; Refusal FORBIDDEN when the role lacks the permission, or the fleet's where `fleet`."""
-        role = self.principal.role
-        if not role_allows(role, self.permission) or (fleet and role is not Role.FLEET_ADMIN):
-            raise Refusal(
-                RefusalCode.FORBIDDEN,
-                f"role {role} does not carry {self.permission}" + (" on the fleet" if fleet else ""),
-            )
+    def authorize(self, resource: Resource = TENANT) -> None:
+        """Decides about something of the acting tenant's; Refusal FORBIDDEN with the reason."""
+        reason = refused(self.principal.role, self.principal.scope, self.permission, resource)
+        if reason is not None:
+            raise Refusal(RefusalCode.FORBIDDEN, reason)
         self.decided = True
 
     def answered_before(self) -> None:

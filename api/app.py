@@ -23,6 +23,7 @@ from api.fleet import operations as fleet_operations
 from api.fleet import pools as fleet_pools
 from api.fleet import profiles as fleet_profiles
 from api.fleet import sites as fleet_sites
+from api.fleet import tenants as fleet_tenants
 from api.requests import RequestGuard
 from api.routing import BODIES
 from api.settings import ApiSettings
@@ -33,6 +34,7 @@ _GROUPS = (
     nodes,
     status,
     operations,
+    fleet_tenants,
     fleet_sites,
     fleet_pools,
     fleet_nodes,

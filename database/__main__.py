@@ -36,7 +36,7 @@ async def bootstrap(tenant: str, principal: str, role: Role, token: str) -> str:
             await store_builtin_profiles(session)
             known = await find_principal(session, token) if token else None
             if known is None or known.tenant_id != tenant:
-                token = await issue_token(session, tenant_id=tenant, principal=principal, role=role)
+                _, token = await issue_token(session, tenant_id=tenant, principal=principal, role=role)
     finally:
         await database.close()
     return token

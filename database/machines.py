@@ -57,14 +57,20 @@ async def list_machines(
     site_id: str | None = None,
     pool_id: str | None = None,
     state: str | None = None,
+    only_pool: str | None = None,
 ) -> Page:
-    """The tenant's machines that have not been retired, or those in the asked state."""
+    """The tenant's machines that have not been retired, or those in the asked state.
+
+    `only_pool`: others may not be seen.
+    """
     query = select(Machine).where(Machine.tenant_id == tenant_id)
     query = query.where(Machine.state == state if state else Machine.state != MachineState.RETIRED)
     if site_id is not None:
         query = query.where(Machine.site_id == site_id)
     if pool_id is not None:
         query = query.where(Machine.pool_id == pool_id)
+    if only_pool is not None:
+        query = query.where(Machine.pool_id == only_pool)
     return await page_of(session, query, [Machine.id], request)
 
 

@@ -68,9 +68,12 @@ async def find_pool(session: AsyncSession, tenant_id: str, pool_id: str) -> Pool
     return pool
 
 
-async def list_pools(session: AsyncSession, tenant_id: str) -> list[Pool]:
-    """The pools that the tenant owns; the contract knows no pages here."""
-    return list(await session.scalars(select(Pool).where(Pool.tenant_id == tenant_id).order_by(Pool.id)))
+async def list_pools(session: AsyncSession, tenant_id: str, *, only: str | None = None) -> list[Pool]:
+    """The pools that the tenant owns, or `only` that one of them; the contract knows no pages here."""
+    query = select(Pool).where(Pool.tenant_id == tenant_id)
+    if only is not None:
+        query = query.where(Pool.id == only)
+    return list(await session.scalars(query.order_by(Pool.id)))
 
 
 async def pools_of(session: AsyncSession, pool_ids: Sequence[str]) -> dict[str, Pool]:

@@ -1,5 +1,6 @@
-"""Roles and what each may do. A permission is `compute:<group>:<verb>`, asked about one resource."""
+"""Roles, scopes and decisions. A permission is `compute:<group>:<verb>`, asked about one resource."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -16,6 +17,9 @@ class Role(StrEnum):
 class Permission(StrEnum):
     """Every permission that a served route asks for."""
 
+    TENANTS_READ = "compute:tenants:read"
+    TENANTS_MANAGE = "compute:tenants:manage"
+    TOKENS_MANAGE = "compute:tokens:manage"
     SITES_READ = "compute:sites:read"
     SITES_CREATE = "compute:sites:create"
     MACHINE_TYPES_READ = "compute:machine-types:read"
@@ -52,3 +56,60 @@ ROLE_PERMISSIONS: dict[Role, frozenset[Permission]] = {
 def role_allows(role: Role, permission: Permission) -> bool:
     """Whether `role` carries `permission` on what it may see."""
     return permission in ROLE_PERMISSIONS[role]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a token is narrowed to, beyond its tenant and role; None narrows nothing.
+
+    `tenant_id`: that tenant and those below it. `pool_id`: that pool, its nodes and what is booked in it.
+    """
+
+    tenant_id: str | None = None
+    pool_id: str | None = None
+
+    @property
+    def narrows(self) -> bool:
+        """Whether there is less than all of the tenant's."""
+        return self.tenant_id is not None or self.pool_id is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What a permission is asked about, as far as decisions look at it: something of the acting tenant's.
+
+    `fleet`: it belongs to no tenant. `pool_id`: it is a pool, or belongs to one. `items`: it is a list whose
+    items are each decided too, so a token that may read some of them may ask.
+    """
+
+    fleet: bool = False
+    pool_id: str | None = None
+    items: bool = False
+
+
+TENANT = Resource()
+FLEET = Resource(fleet=True)
+ITEMS = Resource(items=True)
+
+
+def of_pool(pool_id: str | None) -> Resource:
+    """A pool, or a node of one; a node without a pool is the tenant's only."""
+    return Resource(pool_id=pool_id)
+
+
+def refused(role: Role, scope: Scope, permission: Permission, resource: Resource) -> str | None:
+    """Why `permission` is not given on `resource`; None when it is."""
+    if not role_allows(role, permission):
+        return f"role {role} does not carry {permission}"
+    if resource.fleet and (role is not Role.FLEET_ADMIN or scope.narrows):
+        return f"role {role} does not carry {permission} on the fleet"
+    if scope.pool_id is None or resource.pool_id == scope.pool_id:
+        return None
+    if resource.items and permission in _READS:
+        return None
+    return f"the token is for pool {scope.pool_id} only"
+
+
+def may_grant(role: Role, scope: Scope, granted: Role) -> bool:
+    """Whether a caller may issue a token of a role. Who serves the whole fleet is chosen by such only."""
+    return granted is not Role.FLEET_ADMIN or (role is Role.FLEET_ADMIN and not scope.narrows)

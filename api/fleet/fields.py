@@ -1,8 +1,9 @@
 """Fields that several methods take, with their forms."""
 
+from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints
 
 from api.bodies import Input
 from database.pages import Page, PageRequest
@@ -17,6 +18,7 @@ IdempotencyKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._~:/+=-]
 PoolId = Annotated[str, StringConstraints(pattern=f"^pool_{BODY}$")]
 SiteId = Annotated[str, StringConstraints(pattern=f"^site_{BODY}$")]
 NodeId = Annotated[str, StringConstraints(pattern=f"^node_{BODY}$")]
+TokenId = Annotated[str, StringConstraints(pattern=f"^tok_{BODY}$")]
 ProfileId = Annotated[str, StringConstraints(pattern=f"^prof_{BODY}$")]
 AccountId = Annotated[str, StringConstraints(pattern=f"^pacct_{BODY}$")]
 OperationId = Annotated[
@@ -26,6 +28,20 @@ OperationId = Annotated[
 SecretRef = Annotated[
     str, StringConstraints(pattern=r"^secret://file(/[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}){1,4}$")
 ]
+
+
+def _moment(value: object) -> datetime:
+    if isinstance(value, str):
+        try:
+            read = datetime.fromisoformat(value)
+            if read.tzinfo is not None and "T" in value.upper():
+                return read.astimezone(UTC)
+        except (ValueError, OverflowError):
+            pass
+    raise ValueError("must be a time such as 2030-01-31T12:00:00Z, with its offset from UTC")
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_moment)]
 VersionNumber = Annotated[int, Field(ge=1, le=1_000_000)]
 
 

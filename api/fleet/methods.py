@@ -11,8 +11,7 @@ from api.answers import Answer
 from api.context import Context, context_of
 from api.fleet.fields import TenantInput
 from api.routing import add_writer
-from database.refusals import not_found
-from database.tables import Tenant
+from database.tenants import act_for
 from domain.permissions import Permission
 
 I = TypeVar("I", bound=TenantInput)  # noqa: E741  # the input
@@ -25,9 +24,8 @@ def add_method(
     """`POST /api/compute/<group>/<name>`. The tenant is checked first; the method decides for itself."""
 
     async def handler(request: Request, session: AsyncSession, caller: Caller, body: I) -> Response:
-        caller.act_for(body.tenantId)
-        if body.tenantId != caller.principal.tenant_id and await session.get(Tenant, body.tenantId) is None:
-            raise not_found(f"there is no tenant {body.tenantId}", "tenantId")
+        await act_for(session, caller.principal, body.tenantId)
+        caller.tenant_id = body.tenantId
         return Answer(await method(context_of(request), session, caller, body))
 
     handler.__name__ = f"{group}.{name}"

@@ -30,7 +30,7 @@ from database.pools import find_pool, pools_of
 from database.refusals import Detail, invalid
 from database.sites import find_site
 from database.tables import Machine
-from domain.permissions import Permission
+from domain.permissions import ITEMS, Permission, of_pool
 from domain.states import MachineState
 
 router = APIRouter()
@@ -191,7 +191,7 @@ async def get_node(
 ) -> dict[str, object]:
     """One machine."""
     machine = await machines.find_machine(session, caller.tenant_id, body.nodeId)
-    caller.authorize()
+    caller.authorize(of_pool(machine.pool_id))
     return {"node": (await _records(session, [machine]))[0]}
 
 
@@ -199,7 +199,7 @@ async def list_nodes(
     context: Context, session: AsyncSession, caller: Caller, body: ListNodes
 ) -> dict[str, object]:
     """The tenant's machines, all or those of a site, a pool, a state. Retired ones only by their state."""
-    caller.authorize()
+    caller.authorize(ITEMS)
     page = await machines.list_machines(
         session,
         caller.tenant_id,
@@ -207,6 +207,7 @@ async def list_nodes(
         site_id=body.siteId,
         pool_id=body.poolId,
         state=body.state,
+        only_pool=caller.pool_scope,
     )
     return page_body(page, await _records(session, page.rows))
 
@@ -216,7 +217,7 @@ async def assign_pool(
 ) -> dict[str, object]:
     """Puts unbooked machines of the pool's site and GPU model into it; all of them or none."""
     pool = await find_pool(session, caller.tenant_id, body.poolId)
-    caller.authorize()
+    caller.authorize(of_pool(pool.id))
     moved = await machines.assign_pool(
         session, tenant_id=caller.tenant_id, actor=caller.name, pool=pool, machine_ids=body.nodeIds
     )

@@ -16,7 +16,7 @@ from database import pools
 from database.refusals import Detail, invalid
 from database.sites import find_site
 from database.tables import Pool, QuotaRow
-from domain.permissions import Permission
+from domain.permissions import ITEMS, Permission, of_pool
 
 router = APIRouter()
 
@@ -146,7 +146,7 @@ async def get_pool(
 ) -> dict[str, object]:
     """One pool as the tenant sees it."""
     pool = await pools.find_pool(session, caller.tenant_id, body.poolId)
-    caller.authorize()
+    caller.authorize(of_pool(pool.id))
     quotas = await pools.quotas_of(session, caller.tenant_id, [pool.id])
     return {"pool": pool_record(pool, quotas, caller.tenant_id)}
 
@@ -155,8 +155,8 @@ async def list_pools(
     context: Context, session: AsyncSession, caller: Caller, body: TenantInput
 ) -> dict[str, object]:
     """The pools that the tenant owns."""
-    caller.authorize()
-    found = await pools.list_pools(session, caller.tenant_id)
+    caller.authorize(ITEMS)
+    found = await pools.list_pools(session, caller.tenant_id, only=caller.pool_scope)
     quotas = await pools.quotas_of(session, caller.tenant_id, [pool.id for pool in found])
     return {"pools": [pool_record(pool, quotas, caller.tenant_id) for pool in found]}
 

@@ -13,7 +13,7 @@ from api.fleet.fields import GpuModel, ListInput, Name, SiteId, TenantInput, Typ
 from api.fleet.methods import add_method
 from database import machine_types, sites
 from database.tables import MachineType, Site
-from domain.permissions import Permission
+from domain.permissions import FLEET, TENANT, Permission
 
 router = APIRouter()
 
@@ -89,7 +89,7 @@ async def create_site(
     context: Context, session: AsyncSession, caller: Caller, body: CreateSite
 ) -> dict[str, object]:
     """Makes a site. One of the platform's (custom: false) needs the permission on the fleet."""
-    caller.authorize(fleet=not body.custom)
+    caller.authorize(TENANT if body.custom else FLEET)
     site = await sites.create_site(
         session,
         tenant_id=caller.tenant_id,

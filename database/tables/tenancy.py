@@ -2,19 +2,29 @@
 
 from datetime import datetime
 
-from sqlalchemy import DateTime, ForeignKey, LargeBinary, String
+from sqlalchemy import CheckConstraint, DateTime, ForeignKey, Index, LargeBinary, String, text
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
 from database.tables.base import Base, Created, Json, TenantId
 
 
 class Tenant(Base):
-    """A tenant; tenants form a tree."""
+    """A tenant; tenants form a tree. `ancestors` are all above it, the root first, and never change."""
 
     __tablename__ = "tenants"
+    __table_args__ = (
+        Index("ix_tenants_ancestors", "ancestors", postgresql_using="gin"),
+        CheckConstraint("NOT id = ANY (ancestors)", name="not_below_itself"),
+        CheckConstraint("parent_id IS NOT DISTINCT FROM ancestors[cardinality(ancestors)]", name="parent"),
+    )
 
     id: Mapped[str] = mapped_column(String(128), primary_key=True)
-    parent_id: Mapped[str | None] = mapped_column(ForeignKey("tenants.id"))
+    parent_id: Mapped[str | None] = mapped_column(ForeignKey("tenants.id"), index=True)
+    ancestors: Mapped[list[str]] = mapped_column(
+        ARRAY(String(128)), default=list, server_default=text("'{}'")
+    )
+    created_by: Mapped[str] = mapped_column(String(128), default="", server_default="")
     created_at: Mapped[Created]
 
 
@@ -29,6 +39,7 @@ class Token(Base):
     role: Mapped[str] = mapped_column(String(32))
     scope: Mapped[Json] = mapped_column(default=dict)
     hash: Mapped[bytes] = mapped_column(LargeBinary(32), unique=True)
+    created_by: Mapped[str] = mapped_column(String(128), default="", server_default="")
     created_at: Mapped[Created]
     expires_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     revoked_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))

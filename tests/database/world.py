@@ -21,7 +21,7 @@ from database.tables import Atom, Claim, Machine, Tenant
 from database.tokens import issue_token
 from database.unit_of_work import Database
 from domain.ids import new_id
-from domain.permissions import Role
+from domain.permissions import Role, Scope
 from profiles.canonical import canonical
 from profiles.checking import parse
 
@@ -31,6 +31,7 @@ CONTENT: dict[str, Any] = {
 }
 
 
+NO_SCOPE = Scope()
 T = TypeVar("T")
 
 
@@ -53,12 +54,13 @@ class World:
     profile_id: str
     cluster: str
 
-    async def token_for(self, role: Role, *, tenant: str | None = None) -> str:
+    async def token_for(self, role: Role, *, tenant: str | None = None, scope: Scope = NO_SCOPE) -> str:
         """A token of another role, or of another tenant."""
         async with self.database.begin() as session:
-            return await issue_token(
-                session, tenant_id=tenant or self.tenant, principal=f"a {role}", role=role
+            _, token = await issue_token(
+                session, tenant_id=tenant or self.tenant, principal=f"a {role}", role=role, scope=scope
             )
+            return token
 
     async def machines(
         self, count: int, kind: str = "gpu8", *, pool_id: str | None = None, **values: Any
@@ -142,7 +144,7 @@ async def make_world(database: Database, *, role: Role = Role.OWNER) -> World:
     async with database.begin() as session:
         session.add(Tenant(id=tenant))
         await session.flush()
-        token = await issue_token(session, tenant_id=tenant, principal="tester", role=role)
+        _, token = await issue_token(session, tenant_id=tenant, principal="tester", role=role)
         site = await create_site(
             session, tenant_id=tenant, actor="t", name="here", region="north", custom=True
         )
