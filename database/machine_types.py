@@ -1,19 +1,35 @@
 """Machine types: what a kind of machine has, as its owner declares it."""
 
+from collections.abc import Mapping, Sequence
+
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.events import record_event
+from database.matching import one_of
 from database.pages import Page, PageRequest, page_of
 from database.refusals import conflict, not_found
-from database.tables import MachineType
+from database.tables import MachineType, Pool
+
+# By pool and name: what a name means in a pool is its owner's to say.
+PoolTypes = Mapping[tuple[str, str], MachineType]
 
 
 async def known_machine_types(session: AsyncSession, tenant_id: str) -> dict[str, MachineType]:
     """All machine types of a tenant by name."""
     rows = await session.scalars(select(MachineType).where(MachineType.tenant_id == tenant_id))
     return {row.name: row for row in rows}
+
+
+async def types_of_pools(session: AsyncSession, pool_ids: Sequence[str]) -> PoolTypes:
+    """The machine types that the owners of these pools have declared."""
+    rows = await session.execute(
+        select(Pool.id, MachineType)
+        .join(MachineType, MachineType.tenant_id == Pool.tenant_id)
+        .where(one_of(Pool.id, pool_ids))
+    )
+    return {(pool_id, kind.name): kind for pool_id, kind in rows}
 
 
 async def find_machine_type(session: AsyncSession, tenant_id: str, name: str) -> MachineType:

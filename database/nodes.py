@@ -1,7 +1,7 @@
 """Cluster nodes as they are read: lists, counts, and the nodes that a request selects."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Text, cast, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from database.machine_types import PoolTypes
 from database.matching import one_of
 from database.planning import Usage
-from database.tables import MachineType, Node, Run
+from database.tables import Node, NodeArray, Run
 from domain.states import NodeStatus
 
 # These hold no machine.
@@ -92,15 +93,16 @@ async def count_nodes(session: AsyncSession, cluster_id: str) -> list[NodeCount]
     return [NodeCount(*row) for row in rows]
 
 
-def usage_of(counts: Sequence[NodeCount], types: Mapping[str, MachineType]) -> dict[str, Usage]:
+def usage_of(counts: Sequence[NodeCount], arrays: Sequence[NodeArray], types: PoolTypes) -> dict[str, Usage]:
     """What counts against each array's limits; a terminating node counts until its machine is given up."""
+    pools = {array.id: array.pool_id for array in arrays}
     usage: dict[str, Usage] = {}
     for row in counts:
         if row.node_array_id is None or row.status in AT_REST:
             continue
         mine = usage.setdefault(row.node_array_id, Usage())
         mine.count += row.count
-        mine.cores += row.count * types[row.machine_type].vcpu
+        mine.cores += row.count * types[pools[row.node_array_id], row.machine_type].vcpu
         if row.placement_group:
             mine.groups[row.machine_type, row.placement_group] += row.count
     return usage

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from database.capacity import Allowance, FreeMachine, Supply
+from database.machine_types import PoolTypes
 from database.naming import FreeNames, NameFormat
-from database.tables import MachineType, NodeArray, Pool
+from database.tables import NodeArray, Pool
 from domain.failures import FailureClass
 
 # Without a limit of its own, what an array lets into one placement group.
@@ -84,7 +85,7 @@ class Planner:
         supplies: Mapping[tuple[str, str], Supply],
         pools: Mapping[str, Pool],
         allowances: Mapping[str, Allowance],
-        types: Mapping[str, MachineType],
+        types: PoolTypes,
         usage: Mapping[str, Usage],
         names: FreeNames,
     ) -> None:
@@ -141,7 +142,7 @@ class Planner:
             self._allowances[asked.array.pool_id].take(machine.gpus, 1)
             self.placements.append(Placement(name, machine, asked))
         usage.count += len(names)
-        usage.cores += len(names) * self._types[kind].vcpu
+        usage.cores += len(names) * self._types[asked.array.pool_id, kind].vcpu
         if asked.placement_group:
             usage.groups[kind, asked.placement_group] += len(names)
 
@@ -167,7 +168,7 @@ class Planner:
         if array.max_core_count is not None:
             limits.append(
                 _Limit(
-                    max(0, array.max_core_count - usage.cores) // self._types[kind].vcpu,
+                    max(0, array.max_core_count - usage.cores) // self._types[pool.id, kind].vcpu,
                     f"nodearray {array.name} allows {array.max_core_count} cores, {usage.cores} were in use",
                     FailureClass.QUOTA,
                 )
@@ -184,7 +185,7 @@ class Planner:
         return [*limits, *self._quota_limit(pool, kind)]
 
     def _quota_limit(self, pool: Pool, kind: str) -> list[_Limit]:
-        gpus = self._types[kind].gpu_count
+        gpus = self._types[pool.id, kind].gpu_count
         allowance = self._allowances[pool.id]
         left = allowance.left(gpus)
         if left is None:

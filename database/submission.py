@@ -16,7 +16,7 @@ from database.bookings import book_machines, raise_use
 from database.buckets import record_shortage
 from database.capacity import Allowance, free_machines, supplies_of
 from database.clusters import arrays_of, lock_cluster
-from database.machine_types import known_machine_types
+from database.machine_types import types_of_pools
 from database.naming import FreeNames
 from database.nodes import count_nodes, taken_names, usage_of
 from database.operations import NewRun, claim_request_id, submit_operation
@@ -98,9 +98,10 @@ async def _planner(
         )
         for pool in pools.values()
     }
-    types = await known_machine_types(session, tenant_id)
-    usage = usage_of(await count_nodes(session, cluster.id), types)
-    for array in await arrays_of(session, [cluster.id]):
+    arrays = await arrays_of(session, [cluster.id])
+    types = await types_of_pools(session, sorted({array.pool_id for array in arrays}))
+    usage = usage_of(await count_nodes(session, cluster.id), arrays, types)
+    for array in arrays:
         usage.setdefault(array.id, Usage())
     planner = Planner(
         machines=await free_machines(session, list(pools)),

@@ -7,6 +7,7 @@ from typing import Any
 
 from database.buckets import bucket_id
 from database.capacity import Allowance, Supply
+from database.machine_types import PoolTypes
 from database.nodes import AT_REST, NodeCount, NodeRow, usage_of
 from database.planning import Usage, placement_group_size, types_of
 from database.tables import MachineType, NodeArray, Pool
@@ -24,7 +25,7 @@ class ClusterView:
         arrays: Sequence[NodeArray],
         pools: Mapping[str, Pool],
         regions: Mapping[str, str],
-        types: Mapping[str, MachineType],
+        types: PoolTypes,
         supplies: Mapping[tuple[str, str], Supply],
         counts: Sequence[NodeCount],
         allowances: Mapping[str, Allowance],
@@ -35,7 +36,7 @@ class ClusterView:
         self._types, self._supplies, self._allowances = types, supplies, allowances
         self._now = now
         self.shortages: Mapping[str, datetime] = {}
-        self._usage = usage_of(counts, types)
+        self._usage = usage_of(counts, arrays, types)
         self._active: dict[tuple[str, str], int] = defaultdict(int)
         self._groups: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for count in counts:
@@ -57,7 +58,9 @@ class ClusterView:
         """The array's machine types in listed order, then those that only existing nodes have."""
         listed = types_of(array, [kind for pool, kind in self._supplies if pool == array.pool_id])
         existing = sorted(kind for array_id, kind in self._active if array_id == array.id)
-        return list(dict.fromkeys(kind for kind in [*listed, *existing] if kind in self._types))
+        return list(
+            dict.fromkeys(kind for kind in [*listed, *existing] if (array.pool_id, kind) in self._types)
+        )
 
     def bucket_ids(self) -> list[str]:
         """The ids of every bucket of the cluster."""
@@ -68,12 +71,16 @@ class ClusterView:
         pools: dict[str, set[str]] = defaultdict(set)
         for array in self._arrays:
             pools[array.pool_id] |= set(self.kinds(array))
-        machines = [(self._total(pool, kind), kind) for pool, kinds in pools.items() for kind in kinds]
+        machines = [
+            (self._total(pool, kind), self._types[pool, kind].vcpu)
+            for pool, kinds in pools.items()
+            for kind in kinds
+        ]
         count = min(
             sum(number for number, _ in machines), sum(self._array_count(array) for array in self._arrays)
         )
         cores = min(
-            sum(number * self._types[kind].vcpu for number, kind in machines),
+            sum(number * vcpu for number, vcpu in machines),
             sum(self._array_cores(array) for array in self._arrays),
         )
         return {"maxCount": count, "maxCoreCount": cores}
@@ -113,13 +120,13 @@ class ClusterView:
     def _array_cores(self, array: NodeArray) -> int:
         if array.max_core_count is not None:
             return array.max_core_count
-        kinds = self.kinds(array)
-        everything = sum(self._total(array.pool_id, kind) * self._types[kind].vcpu for kind in kinds)
-        widest = max((self._types[kind].vcpu for kind in kinds), default=0)
+        vcpus = {kind: self._types[array.pool_id, kind].vcpu for kind in self.kinds(array)}
+        everything = sum(self._total(array.pool_id, kind) * vcpu for kind, vcpu in vcpus.items())
+        widest = max(vcpus.values(), default=0)
         return min(everything, self._array_count(array) * widest)
 
     def _bucket(self, array: NodeArray, kind: str) -> dict[str, Any]:
-        vm, supply = self._types[kind], self._supplies.get((array.pool_id, kind), Supply())
+        vm, supply = self._types[array.pool_id, kind], self._supplies.get((array.pool_id, kind), Supply())
         usage, active = self._usage.get(array.id, Usage()), self._active[array.id, kind]
         allowance = self._allowances[array.pool_id]
         archived = self._pools[array.pool_id].archived_at is not None

@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.access import Caller
 from api.cluster.records import NodeRecords
 from database.clusters import NAME, arrays_of, find_cluster
-from database.machine_types import known_machine_types
+from database.machine_types import types_of_pools
 from database.pools import regions_of
 from database.refusals import not_found
 from database.tables import Cluster
@@ -25,9 +25,7 @@ async def visible_cluster(request: Request, session: AsyncSession, caller: Calle
 async def load_records(session: AsyncSession, cluster: Cluster) -> NodeRecords:
     """The maker of this cluster's node records."""
     arrays = await arrays_of(session, [cluster.id])
+    pool_ids = sorted({array.pool_id for array in arrays})
     return NodeRecords(
-        cluster.name,
-        arrays,
-        await known_machine_types(session, cluster.tenant_id),
-        await regions_of(session, [array.pool_id for array in arrays]),
+        cluster.name, arrays, await types_of_pools(session, pool_ids), await regions_of(session, pool_ids)
     )

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from database.machine_types import PoolTypes
 from database.nodes import NodeRow
-from database.tables import MachineType, NodeArray
+from database.tables import NodeArray
 from domain.failures import FailureCard
 from domain.states import NODE_STATE, NodeStatus
 
@@ -30,7 +31,7 @@ class NodeRecords:
         self,
         cluster: str,
         arrays: Sequence[NodeArray],
-        types: Mapping[str, MachineType],
+        types: PoolTypes,
         regions: Mapping[str, str],
     ) -> None:
         self._cluster = cluster
@@ -45,7 +46,7 @@ class NodeRecords:
         base = self._bases.get(key)
         if base is None:
             array = self._arrays.get(row.node_array_id or "")
-            kind = self._types.get(row.machine_type)
+            kind = self._types.get((array.pool_id, row.machine_type)) if array else None
             base = {
                 "Configuration": {},
                 "Interruptible": False,

@@ -15,7 +15,7 @@ from api.routing import add_reader
 from database.buckets import last_shortages
 from database.capacity import Allowance, supplies_of
 from database.clusters import arrays_of
-from database.machine_types import known_machine_types
+from database.machine_types import types_of_pools
 from database.nodes import count_nodes, nodes_of_cluster
 from database.pools import pools_of, quotas_of, regions_of
 from database.refusals import Refusal, RefusalCode
@@ -43,7 +43,7 @@ async def cluster_status(request: Request, session: AsyncSession, caller: Caller
     pool_ids = sorted({array.pool_id for array in arrays})
     pools = await pools_of(session, pool_ids)
     quotas = await quotas_of(session, caller.tenant_id, pool_ids)
-    types = await known_machine_types(session, cluster.tenant_id)
+    types = await types_of_pools(session, pool_ids)
     regions = await regions_of(session, pool_ids)
     rows = []
     if with_nodes:
