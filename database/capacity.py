@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import and_, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from database.matching import one_of
 from database.tables import Atom, Booking, Machine, QuotaRow
 from domain.states import MachineState
 
@@ -64,6 +65,43 @@ async def supplies_of(session: AsyncSession, pool_ids: Sequence[str]) -> dict[tu
         for row in rows
         if row.pool_id is not None
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCount:
+    """Atoms of one resource in one pool. Each is one of the three: `booked`, `usable` (free), or held back.
+
+    Held back are those of machines that may not be booked now, and a host some of whose GPUs are booked.
+    """
+
+    resource: str
+    total: int
+    usable: int
+    booked: int
+    held_back: int
+
+
+async def count_resources(session: AsyncSession, pool_ids: Sequence[str]) -> dict[str, list[ResourceCount]]:
+    """What each pool has of each resource, counted now; a pool without machines has none."""
+    booked = exists().where(Booking.atom_id == Atom.id, Booking.released_at.is_(None))
+    free = ~booked & _bookable & ~((Atom.resource == HOST) & _booked)
+    rows = await session.execute(
+        select(
+            Machine.pool_id,
+            Atom.resource,
+            func.count().label("total"),
+            func.count().filter(free).label("usable"),
+            func.count().filter(booked).label("booked"),
+        )
+        .join(Atom, Atom.machine_id == Machine.id)
+        .where(one_of(Machine.pool_id, pool_ids), Machine.state != MachineState.RETIRED)
+        .group_by(Machine.pool_id, Atom.resource)
+        .order_by(Machine.pool_id, Atom.resource)
+    )
+    found: dict[str, list[ResourceCount]] = {pool_id: [] for pool_id in pool_ids}
+    for pool_id, resource, total, usable, taken in rows:
+        found[pool_id or ""].append(ResourceCount(resource, total, usable, taken, total - usable - taken))
+    return found
 
 
 async def free_machines(session: AsyncSession, pool_ids: Sequence[str]) -> list[FreeMachine]:

@@ -14,7 +14,8 @@ from database.machine_types import known_machine_types
 from database.pages import Page, PageRequest, page_of
 from database.profiles import find_version
 from database.refusals import Detail, Refusal, RefusalCode, conflict, invalid, not_found
-from database.tables import Cluster, NodeArray, Pool
+from database.tables import Authorization, Cluster, NodeArray, Pool
+from database.visibility import Kind, sees, show_owned
 from domain.ids import new_id
 from profiles.problems import ProfileError
 from profiles.references import ProfileRef
@@ -108,6 +109,7 @@ async def create_cluster(
                 attributes=dict(array.attributes or {}),
             )
         )
+    await show_owned(session, tenant_id, Kind.CLUSTER, cluster_id, {"name": name})
     record_event(
         session,
         tenant_id=tenant_id,
@@ -125,17 +127,22 @@ async def _check_arrays(session: AsyncSession, tenant_id: str, arrays: Sequence[
     wrong: list[Detail] = []
     for index, array in enumerate(arrays):
         at = f"nodeArrays[{index}]"
-        pool = await session.scalar(select(Pool).where(Pool.id == array.pool_id, Pool.tenant_id == tenant_id))
+        pool = await session.scalar(
+            select(Pool)
+            .join(Authorization, sees(tenant_id, Kind.POOL, Pool.id))
+            .where(Pool.id == array.pool_id)
+        )
         if pool is None:
             missing.append(Detail(f"{at}.poolId", f"there is no pool {array.pool_id}"))
-        elif pool.archived_at is not None:
+            continue
+        if pool.archived_at is not None:
             wrong.append(Detail(f"{at}.poolId", f"pool {array.pool_id} is archived"))
         try:
             if await find_version(session, tenant_id, ProfileRef.parse(array.profile)) is None:
                 missing.append(Detail(f"{at}.profile", f"there is no profile version {array.profile}"))
         except ProfileError as error:
             wrong.append(Detail(f"{at}.profile", error.problems[0].message))
-        known = await known_machine_types(session, tenant_id)
+        known = await known_machine_types(session, pool.tenant_id)
         wrong += [
             Detail(
                 f"{at}.machineTypes[{place}]",

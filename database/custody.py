@@ -5,16 +5,16 @@ clean it. Either way the booking ends here, and only a machine that is `ready` a
 """
 
 import uuid
-from collections import Counter
 from datetime import UTC, datetime
 
-from sqlalchemy import and_, func, select, update
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from database.bookings import lock_for_release, release_reservation
 from database.events import record_event
 from database.operations import NewRun, submit_operation
 from database.run_locks import SupersededError, lock_live_run
-from database.tables import Booking, Machine, Node, QuotaRow, Reservation, Run
+from database.tables import Machine, Node, Run
 from database.transitions import close_run, move_machine, move_node
 from domain.failures import FailureCard
 from domain.states import FINAL_RUN_STATES, MachineState, NodeStatus, RunState
@@ -30,7 +30,7 @@ async def hand_over_node(session: AsyncSession, run_id: uuid.UUID, card: Failure
         return RunState(run.state)
     reservation_id = await session.scalar(select(Node.reservation_id).where(Node.id == run.node_id))
     # Quota rows come before nodes in the one order in which locks are taken.
-    quotas = await _lock_quotas(session, reservation_id)
+    quotas = await lock_for_release(session, reservation_id)
     try:
         run, node = await lock_live_run(session, run_id)
     except SupersededError:
@@ -38,7 +38,7 @@ async def hand_over_node(session: AsyncSession, run_id: uuid.UUID, card: Failure
         close_run(run, RunState.SUPERSEDED, card)
         return RunState.SUPERSEDED
     assert node is not None  # a terminate run is a node's
-    await _release_reservation(session, reservation_id, quotas)
+    await release_reservation(session, reservation_id, quotas)
     machine_id = node.machine_id
     move_node(node, NodeStatus.TERMINATED, card.text() if card else "")
     node.reservation_id = None
@@ -62,45 +62,6 @@ async def hand_over_node(session: AsyncSession, run_id: uuid.UUID, card: Failure
     if machine_id is not None:
         await _send_to_cleaning(session, machine_id, run, card)
     return RunState.SUCCEEDED
-
-
-async def _lock_quotas(session: AsyncSession, reservation_id: str | None) -> dict[str, QuotaRow]:
-    rows = await session.scalars(
-        select(QuotaRow)
-        .join(
-            Reservation,
-            and_(Reservation.pool_id == QuotaRow.pool_id, Reservation.tenant_id == QuotaRow.tenant_id),
-        )
-        .where(Reservation.id == reservation_id)
-        .order_by(QuotaRow.resource)
-        .with_for_update(of=QuotaRow)
-    )
-    return {row.resource: row for row in rows}
-
-
-async def _release_reservation(
-    session: AsyncSession, reservation_id: str | None, quotas: dict[str, QuotaRow]
-) -> None:
-    """Ends a reservation: its live bookings end, and its quota is given back; idempotent."""
-    released = await session.scalars(
-        update(Booking)
-        .where(Booking.reservation_id == reservation_id, Booking.released_at.is_(None))
-        .values(released_at=func.now())
-        .returning(Booking.resource)
-    )
-    for resource, count in quota_use(Counter(released)).items():
-        if resource in quotas:
-            quotas[resource].in_use -= count
-    await session.execute(
-        update(Reservation).where(Reservation.id == reservation_id).values(state="ended", ended_at=func.now())
-    )
-
-
-def quota_use(atoms: Counter[str]) -> dict[str, int]:
-    """What a whole machine's atoms count against a quota: its GPUs, or `host` when it has none."""
-    if atoms["gpu"]:
-        return {"gpu": atoms["gpu"]}
-    return {"host": atoms["host"]} if atoms["host"] else {}
 
 
 async def _send_to_cleaning(

@@ -13,12 +13,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from database.capacity import GPU, HOST
 from database.events import record_event
 from database.machine_types import known_machine_types
+from database.matching import one_of
 from database.operations import NewRun, submit_operation
 from database.pages import Page, PageRequest, page_of
-from database.pools import lock_pools
+from database.pools import is_offered, lock_pools
 from database.refusals import Detail, conflict, invalid, invalid_state, not_found
 from database.sites import find_site
-from database.tables import Atom, Booking, Claim, Machine, MachineType, Pool
+from database.tables import Atom, Authorization, Booking, Claim, Machine, MachineType, Pool
+from database.visibility import Kind, sees, show_owned
 from domain.ids import new_id
 from domain.states import MACHINE_PASSING, MachineState
 
@@ -40,9 +42,11 @@ class NewMachine:
 
 
 async def find_machine(session: AsyncSession, tenant_id: str, machine_id: str) -> Machine:
-    """One machine of the tenant; Refusal NOT_FOUND otherwise."""
+    """A machine that the tenant sees; Refusal NOT_FOUND otherwise."""
     machine = await session.scalar(
-        select(Machine).where(Machine.id == machine_id, Machine.tenant_id == tenant_id)
+        select(Machine)
+        .join(Authorization, sees(tenant_id, Kind.NODE, Machine.id))
+        .where(Machine.id == machine_id)
     )
     if machine is None:
         raise not_found(f"there is no node {machine_id}")
@@ -59,11 +63,11 @@ async def list_machines(
     state: str | None = None,
     only_pool: str | None = None,
 ) -> Page:
-    """The tenant's machines that have not been retired, or those in the asked state.
+    """The machines that the tenant sees and that have not been retired, or those in the asked state.
 
     `only_pool`: others may not be seen.
     """
-    query = select(Machine).where(Machine.tenant_id == tenant_id)
+    query = select(Machine).join(Authorization, sees(tenant_id, Kind.NODE, Machine.id))
     query = query.where(Machine.state == state if state else Machine.state != MachineState.RETIRED)
     if site_id is not None:
         query = query.where(Machine.site_id == site_id)
@@ -134,6 +138,7 @@ async def _prepare(
     session: AsyncSession, tenant_id: str, actor: str, machine: Machine, kind: MachineType
 ) -> uuid.UUID:
     session.add(Claim(machine_id=machine.id, token=0))
+    await _show(session, machine)
     await session.execute(
         insert(Atom),
         [
@@ -173,7 +178,9 @@ async def assign_pool(
     Holds the row of this pool and of those that the machines leave, so that no create books them meanwhile.
     """
     wanted = sorted(set(machine_ids))
-    asked = select(Machine).where(Machine.id.in_(wanted), Machine.tenant_id == tenant_id).order_by(Machine.id)
+    asked = (
+        select(Machine).where(one_of(Machine.id, wanted), Machine.tenant_id == tenant_id).order_by(Machine.id)
+    )
     before = list(await session.scalars(asked))
     unknown = sorted(set(wanted) - {machine.id for machine in before})
     if unknown:
@@ -202,11 +209,24 @@ async def assign_pool(
             )
     await session.execute(
         update(Machine)
-        .where(Machine.id.in_(wanted), Machine.pool_id.is_distinct_from(pool.id))
+        .where(one_of(Machine.id, wanted), Machine.pool_id.is_distinct_from(pool.id))
         .values(pool_id=pool.id, version=Machine.version + 1)
         .execution_options(synchronize_session=False)
     )
-    return list(await session.scalars(asked.execution_options(populate_existing=True)))
+    moved = list(await session.scalars(asked.execution_options(populate_existing=True)))
+    for machine in moved:
+        await _show(session, machine)
+    return moved
+
+
+async def _show(session: AsyncSession, machine: Machine) -> None:
+    attributes = {
+        "siteId": machine.site_id,
+        "poolId": machine.pool_id,
+        "machineType": machine.machine_type,
+        "ownership": machine.ownership,
+    }
+    await show_owned(session, machine.tenant_id, Kind.NODE, machine.id, attributes)
 
 
 def _mismatch(machine: Machine, kind: MachineType, pool: Pool) -> list[str]:
@@ -224,6 +244,10 @@ def _mismatch(machine: Machine, kind: MachineType, pool: Pool) -> list[str]:
 async def _check_movable(session: AsyncSession, pool: Pool, machines: Sequence[Machine]) -> None:
     if pool.archived_at is not None:
         raise invalid_state(f"pool {pool.id} is archived")
+    if any(machine.ownership == "tenant" for machine in machines) and await is_offered(session, pool.id):
+        raise invalid_state(
+            f"pool {pool.id} is offered to other tenants, and nodes that a tenant owns are for itself only"
+        )
     moving = [machine for machine in machines if machine.pool_id != pool.id]
     gone = [m.id for m in moving if m.state in (MachineState.RETIRING, MachineState.RETIRED)]
     if gone:

@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sqlalchemy import Row, Select, exists, select
 from sqlalchemy import insert as plain_insert
-from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.events import record_event
 from database.refusals import conflict, not_found
 from database.sites import find_site
-from database.tables import Pool, QuotaRow, Site
+from database.tables import Authorization, Offer, Pool, QuotaRow, Site
+from database.visibility import Kind, sees, show_pool
 from domain.ids import derived_id, new_id
 
 # What the owner may use when it names no quota: as much as a row can say.
@@ -60,20 +61,46 @@ async def stored_pool(session: AsyncSession, tenant_id: str, caller: str, asked:
     return pool
 
 
-async def find_pool(session: AsyncSession, tenant_id: str, pool_id: str) -> Pool:
-    """A pool that the tenant sees; Refusal NOT_FOUND otherwise."""
-    pool = await session.scalar(select(Pool).where(Pool.id == pool_id, Pool.tenant_id == tenant_id))
-    if pool is None:
+@dataclass(frozen=True, slots=True)
+class SeenPool:
+    """A pool as one tenant sees it; `quota_tenant` is the tenant whose quota rows count for it."""
+
+    pool: Pool
+    owned: bool
+    quota_tenant: str
+
+
+def _seen_by(tenant_id: str) -> Select[Pool, Authorization]:
+    return select(Pool, Authorization).join(Authorization, sees(tenant_id, Kind.POOL, Pool.id))
+
+
+def _as_seen(row: Row[Pool, Authorization]) -> SeenPool:
+    pool, authorization = row
+    return SeenPool(pool, authorization.owned, authorization.through or authorization.tenant_id)
+
+
+async def find_pool(session: AsyncSession, tenant_id: str, pool_id: str) -> SeenPool:
+    """A pool that the tenant owns or is offered; Refusal NOT_FOUND otherwise."""
+    row = (await session.execute(_seen_by(tenant_id).where(Pool.id == pool_id))).one_or_none()
+    if row is None:
         raise not_found(f"there is no pool {pool_id}")
-    return pool
+    return _as_seen(row)
 
 
-async def list_pools(session: AsyncSession, tenant_id: str, *, only: str | None = None) -> list[Pool]:
-    """The pools that the tenant owns, or `only` that one of them; the contract knows no pages here."""
-    query = select(Pool).where(Pool.tenant_id == tenant_id)
+async def own_pool(session: AsyncSession, tenant_id: str, pool_id: str) -> Pool:
+    """A pool that the tenant owns; Refusal NOT_FOUND otherwise, also for one that it is offered."""
+    seen = await find_pool(session, tenant_id, pool_id)
+    if not seen.owned:
+        raise not_found(f"there is no pool {pool_id}")
+    return seen.pool
+
+
+async def list_pools(session: AsyncSession, tenant_id: str, *, only: str | None = None) -> list[SeenPool]:
+    """The pools that the tenant sees, or `only` that one of them; the contract knows no pages here."""
+    query = _seen_by(tenant_id)
     if only is not None:
         query = query.where(Pool.id == only)
-    return list(await session.scalars(query.order_by(Pool.id)))
+    return [_as_seen(row) for row in await session.execute(query.order_by(Pool.id))]
 
 
 async def pools_of(session: AsyncSession, pool_ids: Sequence[str]) -> dict[str, Pool]:
@@ -89,19 +116,6 @@ async def regions_of(session: AsyncSession, pool_ids: Sequence[str]) -> dict[str
     return {row.id: row.region for row in rows}
 
 
-async def quotas_of(
-    session: AsyncSession, tenant_id: str, pool_ids: Sequence[str], *, lock: bool = False
-) -> list[QuotaRow]:
-    """The tenant's own quota rows on these pools, sorted; locked in that order when asked."""
-    query = (
-        select(QuotaRow)
-        .where(QuotaRow.pool_id.in_(pool_ids), QuotaRow.tenant_id == tenant_id)
-        .order_by(QuotaRow.pool_id, QuotaRow.tenant_id, QuotaRow.resource)
-        .execution_options(populate_existing=True)
-    )
-    return list(await session.scalars(query.with_for_update() if lock else query))
-
-
 async def lock_pools(session: AsyncSession, pool_ids: Sequence[str]) -> dict[str, Pool]:
     """Takes the pools' rows by id: who books in a pool, or moves machines in or out, holds its row."""
     rows = await session.scalars(
@@ -114,9 +128,14 @@ async def lock_pools(session: AsyncSession, pool_ids: Sequence[str]) -> dict[str
     return {pool.id: pool for pool in rows}
 
 
+async def is_offered(session: AsyncSession, pool_id: str) -> bool:
+    """Whether it is offered to anybody but its owner."""
+    return bool(await session.scalar(select(exists().where(Offer.pool_id == pool_id))))
+
+
 async def create_pool(session: AsyncSession, *, tenant_id: str, actor: str, asked: NewPool) -> Pool:
     """Makes a pool at version 1 with its owner's quota rows. Racing creates under one key make one pool."""
-    await find_site(session, tenant_id, asked.site_id)
+    site = await find_site(session, tenant_id, asked.site_id)
     key = asked.idempotency_key
     pool_id = new_id("pool") if key is None else keyed_pool_id(tenant_id, actor, key)
     made: Pool | None = await session.scalar(
@@ -148,6 +167,7 @@ async def create_pool(session: AsyncSession, *, tenant_id: str, actor: str, aske
                 for resource, maximum in sorted(asked.owner_quota.items())
             ],
         )
+    await show_pool(session, made, site.region)
     record_event(
         session,
         tenant_id=tenant_id,

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from database.bookings import book_machines, raise_use
+from database.bookings import book_machines
 from database.buckets import record_shortage
 from database.capacity import Allowance, free_machines, supplies_of
 from database.clusters import arrays_of, lock_cluster
@@ -21,8 +21,9 @@ from database.naming import FreeNames
 from database.nodes import count_nodes, taken_names, usage_of
 from database.operations import NewRun, claim_request_id, submit_operation
 from database.planning import NodeSet, Placement, Planner, SetResult, Usage
-from database.pools import lock_pools, quotas_of
+from database.pools import lock_pools
 from database.profiles import freeze_version
+from database.quotas import quota_tenants, quotas_of, raise_use
 from database.set_requests import SetRequest, check_types, resolve_sets
 from database.tables import Cluster, Event, Node, Pool
 from domain.failures import FailureCard, FailureClass, failure_card
@@ -131,11 +132,14 @@ async def _write_nodes(
         reference: await freeze_version(session, tenant_id, ProfileRef.parse(reference))
         for reference in references
     }
+    payers = await quota_tenants(session, tenant_id, list(allowances))
+    machines = [placed.machine for placed in placements]
     reservations = await book_machines(
-        session, tenant_id, [(placed.machine.id, placed.machine.pool_id) for placed in placements]
+        session, tenant_id, [(machine.id, machine.pool_id, payers[machine.pool_id]) for machine in machines]
     )
     for pool_id, allowance in sorted(allowances.items()):
-        await raise_use(session, tenant_id, pool_id, allowance.taken)
+        if allowance.taken:
+            await raise_use(session, payers[pool_id], pool_id, allowance.taken)
     now = datetime.now(UTC)
     rows = [
         _node_row(tenant_id, cluster, placed, reservation, digests, now)

@@ -5,10 +5,12 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from database.events import record_event
+from database.matching import one_of
 from database.pages import Page, PageRequest, page_of
 from database.refusals import Refusal, conflict, not_found
 from database.tables import Tenant
 from database.tokens import Principal
+from database.visibility import show_pools_to_new
 
 # How deep the tree may be.
 MOST_ANCESTORS = 16
@@ -38,6 +40,10 @@ async def act_for(session: AsyncSession, principal: Principal, tenant_id: str) -
 async def create_tenant(session: AsyncSession, *, actor: str, name: str, parent: Tenant | None) -> Tenant:
     """Makes a tenant below `parent`, or a root; CONFLICT when there is one of that name anywhere."""
     ancestors = [*parent.ancestors, parent.id] if parent else []
+    # Excludes offers to any of them meanwhile, which look at who is below.
+    await session.execute(
+        select(Tenant.id).where(one_of(Tenant.id, ancestors)).order_by(Tenant.id).with_for_update(read=True)
+    )
     made: Tenant | None = None
     if name not in ancestors:
         made = await session.scalar(
@@ -48,6 +54,7 @@ async def create_tenant(session: AsyncSession, *, actor: str, name: str, parent:
         )
     if made is None:
         raise conflict(f"there is a tenant {name} already")
+    await show_pools_to_new(session, made)
     record_event(
         session,
         tenant_id=name,

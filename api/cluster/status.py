@@ -17,7 +17,8 @@ from database.capacity import Allowance, supplies_of
 from database.clusters import arrays_of
 from database.machine_types import types_of_pools
 from database.nodes import count_nodes, nodes_of_cluster
-from database.pools import pools_of, quotas_of, regions_of
+from database.pools import pools_of, regions_of
+from database.quotas import quotas_of
 from database.refusals import Refusal, RefusalCode
 from domain.permissions import Permission
 from domain.states import NodeStatus

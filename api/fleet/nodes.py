@@ -26,7 +26,7 @@ from api.fleet.fields import (
 )
 from api.fleet.methods import add_method
 from database import machines
-from database.pools import find_pool, pools_of
+from database.pools import own_pool, pools_of
 from database.refusals import Detail, invalid
 from database.sites import find_site
 from database.tables import Machine
@@ -216,7 +216,7 @@ async def assign_pool(
     context: Context, session: AsyncSession, caller: Caller, body: AssignPool
 ) -> dict[str, object]:
     """Puts unbooked machines of the pool's site and GPU model into it; all of them or none."""
-    pool = await find_pool(session, caller.tenant_id, body.poolId)
+    pool = await own_pool(session, caller.tenant_id, body.poolId)
     caller.authorize(of_pool(pool.id))
     moved = await machines.assign_pool(
         session, tenant_id=caller.tenant_id, actor=caller.name, pool=pool, machine_ids=body.nodeIds

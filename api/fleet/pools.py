@@ -1,6 +1,8 @@
-"""pools.create, get, list."""
+"""pools.create, get, list, capacity, offer, unoffer; capacity.byPool."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
@@ -10,12 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.access import Caller
 from api.cluster.records import moment
 from api.context import Context
-from api.fleet.fields import AccountId, GpuModel, IdempotencyKey, PoolId, SiteId, TenantInput
+from api.fleet.fields import AccountId, GpuModel, IdempotencyKey, PoolId, SiteId, TenantId, TenantInput
 from api.fleet.methods import add_method
-from database import pools
+from database import offers, pools
+from database.capacity import GPU, HOST, ResourceCount, count_resources
+from database.quotas import quotas_of
 from database.refusals import Detail, invalid
 from database.sites import find_site
-from database.tables import Pool, QuotaRow
+from database.tables import QuotaRow
 from domain.permissions import ITEMS, Permission, of_pool
 
 router = APIRouter()
@@ -70,8 +74,24 @@ class GetPool(TenantInput):
     poolId: PoolId  # noqa: N815
 
 
-def pool_record(pool: Pool, quotas: Sequence[QuotaRow], tenant_id: str) -> dict[str, object]:
-    """A pool as this tenant sees it, with its own quota rows."""
+class OfferPool(GetPool):
+    """pools.offer; `quota` by resource. Rows that it leaves out stay as they are."""
+
+    toTenantId: TenantId  # noqa: N815
+    quota: dict[_Resource, _Amount]
+    includeDescendants: bool = False  # noqa: N815
+    priority: int = Field(default=0, ge=-1_000, le=1_000)
+
+
+class UnofferPool(GetPool):
+    """pools.unoffer."""
+
+    toTenantId: TenantId  # noqa: N815
+
+
+def pool_record(seen: pools.SeenPool, quotas: Sequence[QuotaRow]) -> dict[str, object]:
+    """A pool as a tenant sees it, with the quota rows that count for it."""
+    pool = seen.pool
     return {
         "id": pool.id,
         "siteId": pool.site_id,
@@ -83,7 +103,7 @@ def pool_record(pool: Pool, quotas: Sequence[QuotaRow], tenant_id: str) -> dict[
         "policyGeneration": pool.policy_generation,
         "providerAccountId": pool.provider_account_id,
         "version": pool.version,
-        "owned": pool.tenant_id == tenant_id,
+        "owned": seen.owned,
         "archived": pool.archived_at is not None,
         "quotas": [
             {"resource": row.resource, "max": row.maximum, "inUse": row.in_use}
@@ -137,30 +157,87 @@ async def create_pool(
         if problems:
             raise invalid(*problems)
         pool = await pools.create_pool(session, tenant_id=caller.tenant_id, actor=caller.name, asked=asked)
-    quotas = await pools.quotas_of(session, caller.tenant_id, [pool.id])
-    return {"pool": pool_record(pool, quotas, caller.tenant_id)}
+    return await _shown(session, caller.tenant_id, pool.id)
+
+
+async def _shown(session: AsyncSession, tenant_id: str, pool_id: str) -> dict[str, object]:
+    seen = await pools.find_pool(session, tenant_id, pool_id)
+    return {"pool": pool_record(seen, await quotas_of(session, tenant_id, [pool_id]))}
 
 
 async def get_pool(
     context: Context, session: AsyncSession, caller: Caller, body: GetPool
 ) -> dict[str, object]:
     """One pool as the tenant sees it."""
-    pool = await pools.find_pool(session, caller.tenant_id, body.poolId)
-    caller.authorize(of_pool(pool.id))
-    quotas = await pools.quotas_of(session, caller.tenant_id, [pool.id])
-    return {"pool": pool_record(pool, quotas, caller.tenant_id)}
+    seen = await pools.find_pool(session, caller.tenant_id, body.poolId)
+    caller.authorize(of_pool(seen.pool.id))
+    return await _shown(session, caller.tenant_id, body.poolId)
 
 
 async def list_pools(
     context: Context, session: AsyncSession, caller: Caller, body: TenantInput
 ) -> dict[str, object]:
-    """The pools that the tenant owns."""
+    """The pools that the tenant owns or is offered; archived ones for their owner only."""
     caller.authorize(ITEMS)
     found = await pools.list_pools(session, caller.tenant_id, only=caller.pool_scope)
-    quotas = await pools.quotas_of(session, caller.tenant_id, [pool.id for pool in found])
-    return {"pools": [pool_record(pool, quotas, caller.tenant_id) for pool in found]}
+    rows: dict[str, list[QuotaRow]] = defaultdict(list)
+    for row in await quotas_of(session, caller.tenant_id, [seen.pool.id for seen in found]):
+        rows[row.pool_id].append(row)
+    return {"pools": [pool_record(seen, rows[seen.pool.id]) for seen in found]}
+
+
+async def pool_capacity(
+    context: Context, session: AsyncSession, caller: Caller, body: GetPool
+) -> dict[str, object]:
+    """What the pool has of each resource: booked, usable, and held back for the time being."""
+    seen = await pools.find_pool(session, caller.tenant_id, body.poolId)
+    caller.authorize(of_pool(seen.pool.id))
+    counted = {row.resource: row for row in (await count_resources(session, [body.poolId]))[body.poolId]}
+    for resource in (HOST, GPU) if seen.pool.gpu_model else (HOST,):
+        counted.setdefault(resource, ResourceCount(resource, 0, 0, 0, 0))
+    observed = moment(datetime.now(UTC))
+    return {
+        "capacity": [
+            {
+                "resource": row.resource,
+                "total": row.total,
+                "usable": row.usable,
+                "booked": row.booked,
+                "heldBack": row.held_back,
+                "observedAt": observed,
+            }
+            for _, row in sorted(counted.items())
+        ]
+    }
+
+
+async def offer_pool(
+    context: Context, session: AsyncSession, caller: Caller, body: OfferPool
+) -> dict[str, object]:
+    """Lets another tenant use the pool, with a quota; again for the same one it changes the offer."""
+    pool = await pools.own_pool(session, caller.tenant_id, body.poolId)
+    caller.authorize(of_pool(pool.id))
+    asked = offers.NewOffer(body.toTenantId, body.quota, body.includeDescendants, body.priority)
+    await offers.offer_pool(session, actor=caller.name, pool=pool, asked=asked)
+    return await _shown(session, body.toTenantId, pool.id)
+
+
+async def unoffer_pool(
+    context: Context, session: AsyncSession, caller: Caller, body: UnofferPool
+) -> dict[str, object]:
+    """Withdraws an offer: nothing new of that tenant fits, and what it holds it keeps."""
+    pool = await pools.own_pool(session, caller.tenant_id, body.poolId)
+    caller.authorize(of_pool(pool.id))
+    if body.toTenantId == pool.tenant_id:
+        raise invalid(Detail("toTenantId", "is the pool's owner, who is not offered what it owns"))
+    removed = await offers.unoffer_pool(session, actor=caller.name, pool=pool, tenant_id=body.toTenantId)
+    return {"removed": removed}
 
 
 add_method(router, "pools", "create", Permission.POOLS_CREATE, CreatePool, create_pool)
 add_method(router, "pools", "get", Permission.POOLS_READ, GetPool, get_pool)
 add_method(router, "pools", "list", Permission.POOLS_READ, TenantInput, list_pools)
+add_method(router, "pools", "capacity", Permission.CAPACITY_READ, GetPool, pool_capacity)
+add_method(router, "capacity", "byPool", Permission.CAPACITY_READ, GetPool, pool_capacity)
+add_method(router, "pools", "offer", Permission.POOLS_SHARE, OfferPool, offer_pool)
+add_method(router, "pools", "unoffer", Permission.POOLS_SHARE, UnofferPool, unoffer_pool)

@@ -23,6 +23,20 @@ class Atom(Base):
     number: Mapped[int] = mapped_column(default=0)
 
 
+class Offer(Base):
+    """A pool offered to a tenant that does not own it, and to all below it when `include_descendants`."""
+
+    __tablename__ = "offers"
+
+    pool_id: Mapped[str] = mapped_column(ForeignKey("pools.id"), primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"), primary_key=True, index=True)
+    include_descendants: Mapped[bool] = mapped_column(default=False)
+    # Orders the pools that something may be placed in, the highest first.
+    priority: Mapped[int] = mapped_column(default=0)
+    created_by: Mapped[str] = mapped_column(String(128))
+    created_at: Mapped[Created]
+
+
 class Reservation(Base):
     """A tenant's set of bookings in one pool. A cluster node holds one of its own."""
 
@@ -31,6 +45,8 @@ class Reservation(Base):
 
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"))
+    # Whose quota rows count it: the tenant's own, or those of the one above it that the pool is offered to.
+    quota_tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"))
     pool_id: Mapped[str] = mapped_column(ForeignKey("pools.id"))
     # pending | active | ending | ended
     state: Mapped[str] = mapped_column(String(16))
@@ -44,6 +60,7 @@ class Booking(Base):
     __tablename__ = "bookings"
     __table_args__ = (
         Index("uq_bookings_live_atom", "atom_id", unique=True, postgresql_where="released_at IS NULL"),
+        Index("ix_bookings_live_pool", "pool_id", "resource", postgresql_where="released_at IS NULL"),
         Index("ix_bookings_live_machine", "machine_id", postgresql_where="released_at IS NULL"),
     )
 
@@ -54,6 +71,8 @@ class Booking(Base):
     tenant_id: Mapped[str] = mapped_column(String(128))
     pool_id: Mapped[str] = mapped_column(String(64))
     resource: Mapped[str] = mapped_column(String(64))
+    # Whether it counts on the quota row of its resource: a host does only where its machine has no GPUs.
+    counted: Mapped[bool]
     created_at: Mapped[Created]
     released_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
 

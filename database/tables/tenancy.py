@@ -28,6 +28,25 @@ class Tenant(Base):
     created_at: Mapped[Created]
 
 
+class Authorization(Base):
+    """What a tenant may see: the projection that visibility and decisions are taken from.
+
+    One row for each tenant and object (`kind` is pool, node or cluster), written in the transaction of what
+    it speaks of. `through` is the tenant whose offer shows a pool that is not owned, and whose quota counts:
+    this tenant itself, or one above it.
+    """
+
+    __tablename__ = "authorizations"
+    __table_args__ = (Index("ix_authorizations_kind_object_id", "kind", "object_id"),)
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    object_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    owned: Mapped[bool]
+    through: Mapped[str | None] = mapped_column(ForeignKey("tenants.id"))
+    attributes: Mapped[Json] = mapped_column(default=dict)
+
+
 class Token(Base):
     """A token, stored only as the SHA-256 of its text."""
 

@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from database.hardware import promised_gpus, store_hardware
 from database.machines import assign_pool
-from database.pools import find_pool
+from database.pools import own_pool
 from database.set_requests import SetRequest
 from database.tables import Machine
 from tests.database.world import World
@@ -58,7 +58,7 @@ async def test_another_number_keeps_the_machine_from_being_booked_until_it_is_ri
     assert row.mismatched
     assert await added(world) == 0
     async with world.database.begin() as session:
-        pool = await find_pool(session, world.tenant, world.pool_id)
+        pool = await own_pool(session, world.tenant, world.pool_id)
         await assign_pool(session, tenant_id=world.tenant, actor="t", pool=pool, machine_ids=[machine])
     assert await added(world) == 0
     _, row = await store(world, machine, 8)

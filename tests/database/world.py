@@ -17,9 +17,10 @@ from database.profiles import NewProfile, create_profile
 from database.set_requests import SetRequest
 from database.sites import create_site
 from database.submission import Creation, create_nodes
-from database.tables import Atom, Claim, Machine, Tenant
+from database.tables import Atom, Authorization, Claim, Machine, Tenant
 from database.tokens import issue_token
 from database.unit_of_work import Database
+from database.visibility import Kind
 from domain.ids import new_id
 from domain.permissions import Role, Scope
 from profiles.canonical import canonical
@@ -70,6 +71,13 @@ class World:
         ids = [new_id("node") for _ in range(count)]
         async with self.database.begin() as session:
             await session.execute(insert(Machine), [self._machine(i, kind, pool_id, values) for i in ids])
+            await session.execute(
+                insert(Authorization),
+                [
+                    {"tenant_id": self.tenant, "kind": Kind.NODE, "object_id": machine, "owned": True}
+                    for machine in ids
+                ],
+            )
             await session.execute(
                 insert(Atom),
                 [
