@@ -55,6 +55,8 @@ class _Place:
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
         self.fields: list[str] = []
+        # What the keys of the mapping are that was come through last.
+        self.key: dict[str, Any] = {}
         self.location: list[str | int] = []
 
 
@@ -68,10 +70,14 @@ def _schema_at(root: dict[str, Any], location: Sequence[str | int], found: objec
             place.schema = holder["properties"][part]
         elif isinstance(part, int):
             place.schema = next((c["items"] for c in choices if "items" in c), {})
+        elif part == "[key]":
+            # The part before was the key itself, which has not the form of one.
+            place.schema = place.key
+            continue
         else:
-            mapping = next((c for c in choices if isinstance(c.get("additionalProperties"), dict)), None)
-            if mapping is not None and part != "[key]":
-                place.schema = mapping["additionalProperties"]
+            mapping = next((found for c in choices if (found := _mapping(c)) is not None), None)
+            if mapping is not None:
+                place.key, place.schema = mapping
             elif index == len(location) - 1:
                 place.fields = [name for c in choices for name in c.get("properties", {})]
                 if not place.fields:
@@ -81,6 +87,14 @@ def _schema_at(root: dict[str, Any], location: Sequence[str | int], found: objec
         place.location.append(part)
     place.schema = _resolved(root, place.schema)
     return place
+
+
+def _mapping(schema: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """What keys and values of a mapping are; None for what is no mapping."""
+    for pattern, values in schema.get("patternProperties", {}).items():
+        return {"type": "string", "pattern": pattern}, values
+    values = schema.get("additionalProperties")
+    return (schema.get("propertyNames", {}), values) if isinstance(values, dict) else None
 
 
 def _resolved(root: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -18,14 +18,14 @@ HOST = "host"
 IN_SERVICE = (MachineState.READY, MachineState.PROVISIONING, MachineState.STOPPED, MachineState.CLEANING)
 
 _booked = exists().where(Booking.machine_id == Machine.id, Booking.released_at.is_(None))
-_bookable = and_(
+_in_order = and_(
     Machine.state == MachineState.READY,
     func.jsonb_array_length(Machine.cordons) == 0,
     Machine.quarantined.is_(False),
     Machine.mismatched.is_(False),
-    # Without atoms nothing would stop a second booking.
-    exists().where(Atom.machine_id == Machine.id),
 )
+# Without atoms nothing would stop a second booking.
+_bookable = and_(_in_order, exists().where(Atom.machine_id == Machine.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class ResourceCount:
 async def count_resources(session: AsyncSession, pool_ids: Sequence[str]) -> dict[str, list[ResourceCount]]:
     """What each pool has of each resource, counted now; a pool without machines has none."""
     booked = exists().where(Booking.atom_id == Atom.id, Booking.released_at.is_(None))
-    free = ~booked & _bookable & ~((Atom.resource == HOST) & _booked)
+    free = ~booked & _in_order & ~((Atom.resource == HOST) & _booked)
     rows = await session.execute(
         select(
             Machine.pool_id,
