@@ -22,6 +22,7 @@ from api.fleet import nodes as fleet_nodes
 from api.fleet import operations as fleet_operations
 from api.fleet import pools as fleet_pools
 from api.fleet import profiles as fleet_profiles
+from api.fleet import reservations as fleet_reservations
 from api.fleet import sites as fleet_sites
 from api.fleet import tenants as fleet_tenants
 from api.requests import RequestGuard
@@ -37,6 +38,7 @@ _GROUPS = (
     fleet_tenants,
     fleet_sites,
     fleet_pools,
+    fleet_reservations,
     fleet_nodes,
     fleet_profiles,
     fleet_clusters,

@@ -1,11 +1,12 @@
 """Booking: atoms of machines go to reservations here and nowhere else, and come back here."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from sqlalchemy import ARRAY, Text, bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from database.capacity import HOST
 from database.matching import one_of
 from database.tables import Atom, Booking, Pool, QuotaRow, Reservation
 from domain.ids import new_id
@@ -54,6 +55,36 @@ async def book_machines(
         _BOOK, {"tenant_id": tenant_id, "machines": ids, "reservations": reservations, "pools": pools}
     )
     return reservations
+
+
+def with_gpus(atoms: Sequence[Atom]) -> set[str]:
+    """The machines of which there are GPUs among the atoms."""
+    return {atom.machine_id for atom in atoms if atom.resource != HOST}
+
+
+def counted_atom(atom: Atom, machines_with_gpus: Container[str]) -> bool:
+    """Whether an atom counts on the quota row of its resource: a host only where it has no GPUs."""
+    return atom.resource != HOST or atom.machine_id not in machines_with_gpus
+
+
+async def book_atoms(session: AsyncSession, reservation: Reservation, atoms: Sequence[Atom]) -> None:
+    """Books free atoms that the caller has locked, in the order of their ids; a host with all of its GPUs."""
+    gpus = with_gpus(atoms)
+    await session.execute(
+        insert(Booking),
+        [
+            {
+                "atom_id": atom.id,
+                "machine_id": atom.machine_id,
+                "reservation_id": reservation.id,
+                "tenant_id": reservation.tenant_id,
+                "pool_id": reservation.pool_id,
+                "resource": atom.resource,
+                "counted": counted_atom(atom, gpus),
+            }
+            for atom in atoms
+        ],
+    )
 
 
 async def lock_for_release(session: AsyncSession, reservation_id: str | None) -> dict[str, QuotaRow]:

@@ -120,6 +120,45 @@ async def free_machines(session: AsyncSession, pool_ids: Sequence[str]) -> list[
     return [FreeMachine(row.id, row.pool_id or "", row.machine_type, row.gpus) for row in rows]
 
 
+async def free_hosts(session: AsyncSession, pool_id: str, most: int) -> list[str]:
+    """Machines of a pool of which nothing is booked, those with the fewest GPUs first."""
+    atoms = select(func.count()).select_from(Atom).where(Atom.machine_id == Machine.id).scalar_subquery()
+    rows = await session.scalars(
+        select(Machine.id)
+        .where(Machine.pool_id == pool_id, _bookable, ~_booked)
+        .order_by(atoms, Machine.id)
+        .limit(most)
+    )
+    return list(rows)
+
+
+async def free_atoms(
+    session: AsyncSession, pool_id: str, resource: str, most: int, *, without: Sequence[str] = ()
+) -> list[int]:
+    """Free atoms of a pool, ids, on the machines that have the fewest left first; exact under its lock.
+
+    So machines fill up one after the other, and whole ones stay free for those who need one.
+    """
+    booked = exists().where(Booking.atom_id == Atom.id, Booking.released_at.is_(None))
+    left = func.count().over(partition_by=Atom.machine_id)
+    free = (
+        select(Atom.id, Atom.machine_id, Atom.number, left.label("left_there"))
+        .join(Machine, Machine.id == Atom.machine_id)
+        .where(
+            Machine.pool_id == pool_id,
+            Atom.resource == resource,
+            _in_order,
+            ~booked,
+            ~one_of(Machine.id, without),
+        )
+        .subquery()
+    )
+    rows = await session.scalars(
+        select(free.c.id).order_by(free.c.left_there, free.c.machine_id, free.c.number).limit(most)
+    )
+    return list(rows)
+
+
 class Allowance:
     """What is left of a tenant's quota in one pool.
 

@@ -31,6 +31,8 @@ class Permission(StrEnum):
     NODES_READ = "compute:nodes:read"
     NODES_OPERATE = "compute:nodes:operate"
     NODES_MANAGE = "compute:nodes:manage"
+    RESERVATIONS_READ = "compute:reservations:read"
+    RESERVATIONS_CREATE = "compute:reservations:create"
     CAPACITY_READ = "compute:capacity:read"
     PROFILES_READ = "compute:profiles:read"
     PROFILES_WRITE = "compute:profiles:write"
@@ -42,7 +44,9 @@ class Permission(StrEnum):
 
 
 _READS = frozenset(p for p in Permission if p.value.endswith(":read"))
-_OPERATES = frozenset(p for p in Permission if p.value.endswith(":operate"))
+_OPERATES = frozenset(p for p in Permission if p.value.endswith(":operate")) | {
+    Permission.RESERVATIONS_CREATE
+}
 # A platform site belongs to the fleet, not to a tenant.
 _ALL = frozenset(Permission)
 

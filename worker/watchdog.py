@@ -1,7 +1,8 @@
 """The watchdog: operations that the records call unfinished, held against what the workflow engine says.
 
 A workflow that somebody terminated by hand, or that the engine lost, can record nothing any more. The
-watchdog closes its records with a card, so that a node never stays in Preparing for ever.
+watchdog closes its records with a card, so that a node never stays in Preparing for ever. It also ends the
+reservations whose time is over.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from database.cancellation import cancel_operation
 from database.operations import close_operation
 from database.outbox import operations_to_check
+from database.reservations import end_reservation, expired_reservations
 from database.run_ends import end_run
 from database.runs import open_runs
 from database.tables import Operation, Run
@@ -48,6 +50,7 @@ class Watchdog:
             await asyncio.sleep(self._round.total_seconds())
 
     async def _round_once(self) -> None:
+        await self._end_expired()
         while True:
             async with self._database.begin() as session:
                 due = await operations_to_check(session, 2 * self._round, AT_A_TIME)
@@ -59,6 +62,18 @@ class Watchdog:
                 except Exception:
                     # One operation in a state that nobody thought of must not keep the others from help.
                     log.exception("watchdog: cannot close operation", operation=str(operation.id))
+            if len(due) < AT_A_TIME:
+                return
+
+    async def _end_expired(self) -> None:
+        """Reservations whose time is over are given back."""
+        while True:
+            async with self._database.begin() as session:
+                due = await expired_reservations(session, AT_A_TIME)
+            for reservation in due:
+                async with self._database.begin() as session:
+                    session.add(reservation)
+                    await end_reservation(session, reservation, actor="the watchdog, as it had expired")
             if len(due) < AT_A_TIME:
                 return
 

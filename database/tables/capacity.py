@@ -3,10 +3,10 @@
 import uuid
 from datetime import datetime
 
-from sqlalchemy import BigInteger, CheckConstraint, DateTime, ForeignKey, Index, String
+from sqlalchemy import BigInteger, CheckConstraint, DateTime, ForeignKey, Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from database.tables.base import Base, Created, TenantId
+from database.tables.base import Base, Created, Json, TenantId
 
 
 class Atom(Base):
@@ -41,7 +41,10 @@ class Reservation(Base):
     """A tenant's set of bookings in one pool. A cluster node holds one of its own."""
 
     __tablename__ = "reservations"
-    __table_args__ = (Index("ix_reservations_pool_id_state", "pool_id", "state"),)
+    __table_args__ = (
+        Index("ix_reservations_pool_id_state", "pool_id", "state"),
+        Index("ix_reservations_expires_at", "expires_at", postgresql_where="ended_at IS NULL"),
+    )
 
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"))
@@ -50,8 +53,13 @@ class Reservation(Base):
     pool_id: Mapped[str] = mapped_column(ForeignKey("pools.id"))
     # pending | active | ending | ended
     state: Mapped[str] = mapped_column(String(16))
+    # What was asked for, by resource; empty for a cluster node's, which is one whole machine.
+    resources: Mapped[Json] = mapped_column(default=dict, server_default=text("'{}'"))
+    created_by: Mapped[str] = mapped_column(String(128), default="", server_default="")
     created_at: Mapped[Created]
+    expires_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     ended_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    ended_by: Mapped[str | None] = mapped_column(String(128))
 
 
 class Booking(Base):

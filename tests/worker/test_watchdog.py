@@ -10,8 +10,10 @@ from temporalio.client import WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
 
 from activities.signatures import OperationRef
+from database.pools import find_pool
+from database.reservations import NewReservation, create_reservation
 from database.steps import begin_step
-from database.tables import PROVE, Operation, Run, StepRun
+from database.tables import PROVE, Booking, Operation, QuotaRow, Reservation, Run, StepRun
 from database.unit_of_work import Database
 from domain.failures import FailureCard, FailureClass
 from domain.states import NodeStatus, RunState
@@ -165,3 +167,23 @@ async def test_what_is_held_has_no_deadline(watched: Watched, world: World) -> N
     await world.set(Operation, Operation.id == operation_id, deadline=datetime.now(UTC) - timedelta(days=9))
     operation = await watched.round(operation_id)
     assert (operation.state, operation.message) == (RunState.HELD, "")
+
+
+async def test_a_reservation_is_given_back_when_its_time_is_over(watched: Watched, world: World) -> None:
+    await world.machines(1)
+    async with world.database.begin() as session:
+        seen = await find_pool(session, world.tenant, world.pool_id)
+        asked = NewReservation({"gpu": 3}, expires_at=datetime.now(UTC) + timedelta(seconds=0.3))
+        made = await create_reservation(
+            session, tenant_id=world.tenant, actor="tester", seen=seen, asked=asked
+        )
+
+    async def ended() -> bool:
+        return await world.count(Reservation, Reservation.id == made.id, Reservation.state == "ended") == 1
+
+    async with running(Watchdog(watched.database, watched.client, round_seconds=0.05)):
+        await eventually(ended)
+    live = (Booking.reservation_id == made.id, Booking.released_at.is_(None))
+    assert await world.count(Booking, *live) == 0
+    row = await world.one(select(QuotaRow).where(QuotaRow.pool_id == world.pool_id))
+    assert row.in_use == 0
