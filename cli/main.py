@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from cli.commands import lists, machines, nodes, operations
+from cli.commands import lists, machines, nodes, operations, pools, reservations
 from cli.commands.apply import APPLY_HELP, apply
 from cli.commands.logs import LOGS_HELP, logs
+from cli.commands.tenants import tenants, tokens
 from cli.dev.command import DEV_HELP, DOCTOR_HELP, dev, doctor
 from cli.errors import CliError
 from cli.output import error_line
@@ -53,9 +54,12 @@ app.add_typer(nodes.app, name="nodes")
 app.add_typer(operations.app, name="operations")
 app.command("logs", help=LOGS_HELP)(logs)
 app.add_typer(lists.clusters, name="clusters")
-app.add_typer(lists.pools, name="pools")
+app.add_typer(pools.app, name="pools")
+app.add_typer(reservations.app, name="reservations")
 app.add_typer(lists.profiles, name="profiles")
 app.add_typer(machines.app, name="machines")
+app.add_typer(tenants, name="tenants")
+app.add_typer(tokens, name="tokens")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,9 +1,9 @@
-"""`clusters list`, `pools list`, `profiles list`: what there is."""
+"""`clusters list`, `profiles list`: what there is."""
 
 import typer
 
 from cli.commands.options import Api, Output, Tenant, Token, connect
-from cli.output import OutputFormat, pick, print_json, show_table
+from cli.output import OutputFormat, print_json, show_table
 
 CLUSTERS_HELP = """List clusters with their node arrays.
 
@@ -12,14 +12,6 @@ Examples:
 \b
   bringup clusters list
   bringup clusters list -o json | jq -r '.[].name'
-"""
-POOLS_HELP = """List the pools that this tenant sees. Pools have ids, no names.
-
-Examples:
-
-\b
-  bringup pools list
-  bringup pools list -o json | jq -r '.[].id'
 """
 PROFILES_HELP = """List profiles: own, public and builtin ones. NAME@VERSION is what a node array refers to.
 
@@ -31,10 +23,9 @@ Examples:
 """
 
 clusters = typer.Typer(help="Clusters.", no_args_is_help=True)
-pools = typer.Typer(help="Pools of machines.", no_args_is_help=True)
 profiles = typer.Typer(help="Profiles: versioned recipes.", no_args_is_help=True)
 # A group of one command would be that command itself; the callback keeps the word `list`.
-for group in (clusters, pools, profiles):
+for group in (clusters, profiles):
     group.callback()(lambda: None)
 
 
@@ -53,20 +44,6 @@ def list_clusters(
         for array in one["nodeArrays"] or [{"name": None, "profile": None, "poolId": None}]
     ]
     show_table(("cluster", "state", "array", "profile", "pool"), rows, "there are no clusters")
-
-
-@pools.command("list", help=POOLS_HELP)
-def list_pools(
-    output: Output = OutputFormat.TABLE, api: Api = None, token: Token = None, tenant: Tenant = None
-) -> None:
-    with connect(api, token, tenant) as client:
-        found = client.pools()
-    if output is OutputFormat.JSON:
-        print_json(found)
-        return
-    columns = ("pool", "site", "class", "sharing", "GPU model", "archived")
-    fields = ("id", "siteId", "class", "sharing", "gpuModel", "archived")
-    show_table(columns, [pick(one, *fields) for one in found], "there are no pools")
 
 
 @profiles.command("list", help=PROFILES_HELP)
