@@ -9,6 +9,7 @@ import typer
 
 from cli.commands import lists, machines, nodes, operations, pools, reservations
 from cli.commands.apply import APPLY_HELP, apply
+from cli.commands.init import INIT_HELP, init
 from cli.commands.logs import LOGS_HELP, logs
 from cli.commands.tenants import tenants, tokens
 from cli.dev.command import DEV_HELP, DOCTOR_HELP, dev, doctor
@@ -49,6 +50,7 @@ def options(
 
 app.command("dev", help=DEV_HELP)(dev)
 app.command("doctor", help=DOCTOR_HELP)(doctor)
+app.command("init", help=INIT_HELP)(init)
 app.command("apply", help=APPLY_HELP)(apply)
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(operations.app, name="operations")
