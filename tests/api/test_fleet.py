@@ -8,9 +8,8 @@ import pytest
 from database.set_requests import SetRequest
 from database.tables import Atom, Claim, Event, Machine, Operation, Outbox, Pool, Run
 from database.unit_of_work import Database
-from domain.permissions import Permission, Role, role_allows
+from domain.permissions import Role
 from tests.api.client import Api, fleet_error, paths
-from tests.database import decisions
 from tests.database.world import CONTENT, World, make_world
 
 NO_ID = "0" * 26
@@ -46,16 +45,6 @@ async def join(api: Api, world: World, number: int = 1, **values: Any) -> dict[s
     assert answer.status_code == 200, answer.text
     body: dict[str, Any] = answer.json()
     return body
-
-
-async def decidable(world: World) -> dict[str, str]:
-    """For each decision an operation about which it can be taken."""
-    held = [await decisions.held_create(world) for _ in range(2)]
-    retried = await decisions.created_nodes(world, 1)
-    await decisions.cancel(world, retried)
-    pending = await decisions.created_nodes(world, 1)
-    made = zip(("cancel", "retry", "resume", "abort"), (pending, retried, *held), strict=True)
-    return {f"operations.{decision}": str(operation_id) for decision, operation_id in made}
 
 
 class TestInput:
@@ -181,61 +170,6 @@ class TestTenancy:
             ("operations.logs", {"stepRunId": 2**62}),
         ):
             fleet_error(await api.fleet(method, **values), 404, "NOT_FOUND")
-
-    async def test_every_method_answers_each_role_by_its_permission(self, api: Api, world: World) -> None:
-        await world.machines(1)
-        operation = (await api.create({"count": 1, "nodearray": "gpu"})).json()["operationId"]
-        machines = await world.machines(1)
-        calls: list[tuple[Permission, str, dict[str, Any]]] = [
-            (Permission.SITES_READ, "sites.list", {}),
-            (Permission.SITES_READ, "sites.get", {"siteId": world.site_id}),
-            (Permission.MACHINE_TYPES_READ, "machineTypes.list", {}),
-            (Permission.MACHINE_TYPES_READ, "machineTypes.get", {"name": "gpu8"}),
-            (Permission.POOLS_READ, "pools.list", {}),
-            (Permission.POOLS_READ, "pools.get", {"poolId": world.pool_id}),
-            (Permission.NODES_READ, "nodes.list", {}),
-            (Permission.NODES_READ, "nodes.get", {"nodeId": machines[0]}),
-            (Permission.PROFILES_READ, "profiles.list", {}),
-            (Permission.PROFILES_READ, "profiles.get", {"profileId": world.profile_id}),
-            (Permission.PROFILES_READ, "profiles.getVersion", {"profileId": world.profile_id, "number": 1}),
-            (Permission.CLUSTERS_READ, "clusters.list", {}),
-            (Permission.CLUSTERS_READ, "clusters.get", {"name": "demo"}),
-            (Permission.OPERATIONS_READ, "operations.list", {}),
-            (Permission.OPERATIONS_READ, "operations.get", {"operationId": operation}),
-            (Permission.OPERATIONS_READ, "operations.steps", {"operationId": operation}),
-            (Permission.POOLS_MANAGE, "nodes.assignPool", {"poolId": world.pool_id, "nodeIds": machines}),
-            (
-                Permission.PROFILES_WRITE,
-                "profiles.createVersion",
-                {"profileId": world.profile_id, "content": CONTENT},
-            ),
-        ]
-        for number, role in enumerate(Role):
-            mine = api.as_token(await world.token_for(role))
-            made: list[tuple[Permission, str, dict[str, Any]]] = [
-                (Permission.SITES_CREATE, "sites.create", {"name": f"s{number}", "region": "r"}),
-                (
-                    Permission.MACHINE_TYPES_MANAGE,
-                    "machineTypes.create",
-                    {"name": f"t{number}", "vcpu": 1, "memoryGb": 1},
-                ),
-                (
-                    Permission.POOLS_CREATE,
-                    "pools.create",
-                    {"siteId": world.site_id, "class": "metal-host"},
-                ),
-                (Permission.NODES_MANAGE, "nodes.join", joining(world, own_address(world, 100 + number))),
-                (Permission.PROFILES_WRITE, "profiles.create", {"name": f"p{number}", "content": CONTENT}),
-                (Permission.CLUSTERS_MANAGE, "clusters.create", {"name": f"c{number}", "nodeArrays": []}),
-            ]
-            decided = [
-                (Permission.OPERATIONS_OPERATE, method, {"operationId": operation_id})
-                for method, operation_id in (await decidable(world)).items()
-            ]
-            for permission, method, values in [*calls, *made, *decided]:
-                answer = await mine.fleet(method, **values)
-                expected = 200 if role_allows(role, permission) else 403
-                assert answer.status_code == expected, (role, method, answer.text)
 
     async def test_a_platform_site_is_made_by_the_fleets_admin_only(self, api: Api, world: World) -> None:
         fleet_error(await api.fleet("sites.create", name="p", region="r", custom=False), 403, "FORBIDDEN")
