@@ -1,5 +1,6 @@
 """Reaching, planning, checking and resetting machines. See `MachineActivities` for the signatures."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -16,10 +17,11 @@ from activities.ssh.connection import Connection
 from activities.ssh.pool import ConnectionPool
 from activities.supervisor.client import Supervisor
 from activities.supervisor.spec import MachineFacts
-from activities.targets import ClaimedMachine, held_patiently
+from activities.targets import ClaimedMachine, claimed_machine, held_patiently
 from activities.threads import Threads
 from database.hardware import promised_gpus
 from database.machine_runs import node_ready, note_contact, pin_host_key
+from database.run_locks import share_live_run
 from database.steps import plan_of_run, store_plan
 from database.tables import Node, ProfileContentRow
 from database.unit_of_work import Database
@@ -29,9 +31,11 @@ from profiles.canonical import from_canonical
 from profiles.compiling import compile_plan
 from profiles.kinds.base import Phase
 from profiles.plan import Plan
-from providers.base import Provider, ProviderError
+from providers.base import Guard, Provider, ProviderError
 
 R = TypeVar("R")
+# How long the records may take to say that a machine is still this run's, in seconds.
+GUARD_SECONDS = 20.0
 
 
 class Machines(MachineActivities):
@@ -90,7 +94,8 @@ class Machines(MachineActivities):
                 await self._with_supervisor(held, lambda supervisor, _: supervisor.purge())
                 return
             provider = self._provider(address)
-            host_key = await self._threads.run(lambda _: provider.reimage(address))
+            guard = self._still_held(task)
+            host_key = await self._threads.run(lambda _: provider.reimage(address, guard))
             await patiently(lambda: self._pin(held, host_key))
 
     @activity.defn(name="verify_machine")
@@ -103,6 +108,20 @@ class Machines(MachineActivities):
             await self._with_supervisor(held, lambda supervisor, _: supervisor.raise_token(task.token))
             facts, host_key = await self._facts(held)
             return Verified(gpus=await patiently(lambda: self._note(held, facts, host_key)))
+
+    def _still_held(self, task: MachineTask) -> Guard:
+        """Asks the records once more from a thread: this worker may have been stopped since they were read.
+
+        No token of a claim keeps a provider from wiping a machine that is another run's by now.
+        """
+        loop = asyncio.get_running_loop()
+
+        async def check() -> None:
+            async with self._database.begin() as session:
+                held = await claimed_machine(session, self._secrets, task)
+                await share_live_run(session, held.run)
+
+        return lambda: asyncio.run_coroutine_threadsafe(check(), loop).result(GUARD_SECONDS)
 
     async def _store_plan(self, held: ClaimedMachine, facts: MachineFacts, host_key: str) -> Plan:
         async with self._database.begin() as session:

@@ -24,6 +24,17 @@ def refuse_ending(run: Run) -> None:
         raise RunCanceledError(f"{run.action} of {run.name} was cancelled{by}")
 
 
+async def share_live_run(session: AsyncSession, run: Run) -> None:
+    """Reads the run anew and keeps it from ending until the transaction does, for what is begun in it.
+
+    Raises RunCanceledError when its end has been asked for, SupersededError when it has come.
+    """
+    await session.refresh(run, with_for_update={"read": True})
+    refuse_ending(run)
+    if RunState(run.state) in FINAL_RUN_STATES:
+        raise SupersededError(f"this run of {run.name} has already ended: {run.state}")
+
+
 async def lock_live_run(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, Node | None]:
     """The run and its node, locked (node first), when the run may still write.
 

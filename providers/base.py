@@ -1,5 +1,6 @@
 """What the rest of bringup needs from the place a machine comes from: power, a clean disk, a host key."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
@@ -27,6 +28,14 @@ class ProviderError(Exception):
         return f"{self.address}: {self.message}"
 
 
+# Raises when what it guards must not be done any more: the caller may have been stopped for a long time.
+Guard = Callable[[], None]
+
+
+def unguarded() -> None:
+    """Lets everything be done."""
+
+
 class Provider(Protocol):
     """Power and disk of machines, by management address (``sandbox://local-1``).
 
@@ -50,8 +59,12 @@ class Provider(Protocol):
         """Say whether the machine is on; UNKNOWN while that is changing or cannot be seen."""
         ...
 
-    def reimage(self, address: str) -> str:
-        """Wipe the disk, make a new host key, switch on; returns the new public key (``ssh-ed25519 ...``)."""
+    def reimage(self, address: str, guard: Guard = unguarded) -> str:
+        """Wipe the disk, make a new host key, switch on; returns the new public key (``ssh-ed25519 ...``).
+
+        ``guard`` is called once nobody else can change the machine, before anything is done; what it raises
+        is passed on, and the machine stays as it is.
+        """
         ...
 
     def host_key(self, address: str) -> str | None:

@@ -8,7 +8,7 @@ from activities.nvml import nvml_environment
 from activities.signatures import StepTask
 from activities.supervisor.spec import StepSpec
 from activities.targets import ClaimedMachine
-from database.run_locks import refuse_ending, refuse_superseded
+from database.run_locks import refuse_superseded, share_live_run
 from database.steps import begin_step, plan_of_run
 from database.tables import Run, StepRun
 from profiles.plan import Plan, PlanStep
@@ -38,8 +38,9 @@ async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepT
     Raises RunCanceledError when the run's end has been asked for, SupersededError when its node has moved on.
     """
     await refuse_superseded(session, held.run)
-    refuse_ending(held.run)
     step = (await _plan(session, held.run)).steps[task.position]
+    # Whoever asks for its end from here on finds the record; whoever has asked before is found by this.
+    await share_live_run(session, held.run)
     record = await begin_step(
         session,
         run_id=task.run_id,

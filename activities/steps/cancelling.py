@@ -65,13 +65,14 @@ class Canceller:
         Raises StaleWriterError when another follows it, LetGoError, SshError and SupervisorError.
         """
         attempt = await self._attempt(held, record)
-        if proof.state not in (StepState.EXITED, StepState.TIMED_OUT) or attempt.step.reboots:
-            said = _said(record, card(FailureClass.CANCELLED, CANCELLED, machine=held.label))
-            await self._end(record, StepEnd(state=RunState.CANCELED, card=said))
-            return
         follower = Follower(self._database, self._pool, self._threads, attempt)
+        # It is over, so this only brings the output that nobody has fetched yet.
         outcome = await follower.attach()
-        await self._recorder.store_end(attempt, outcome, follower.log)
+        if proof.state in (StepState.EXITED, StepState.TIMED_OUT) and not attempt.step.reboots:
+            await self._recorder.store_end(attempt, outcome, follower.log)
+            return
+        said = _said(record, card(FailureClass.CANCELLED, CANCELLED, machine=held.label))
+        await self._recorder.store(attempt, StepEnd(state=RunState.CANCELED, card=said), follower.log)
 
     async def confirm(self, task: MachineTask) -> None:
         """Ends what the run may have left running; raises a failure to be tried again until that is proven.

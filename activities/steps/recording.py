@@ -1,5 +1,6 @@
 """Recording how an attempt of a step ended: the rest of its output, what it left, and its end, in one go."""
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -52,6 +53,18 @@ class Recorder:
 
         return await patiently(write)
 
+    async def store(self, attempt: Attempt, end: StepEnd, log: StepLog) -> None:
+        """An end that is known otherwise, with the rest of the output; raises as `store_end`."""
+        pieces = log.take()
+
+        async def write() -> None:
+            async with self._database.begin() as session:
+                for stream, start, data in pieces:
+                    await append_log(session, attempt.record, stream, start, data)
+                await end_step(session, attempt.record, end)
+
+        await patiently(write)
+
     async def _end(self, session: AsyncSession, attempt: Attempt, outcome: StepOutcome) -> StepEnd:
         tail = await self._tail(session, attempt.record, outcome)
         return step_end(
@@ -94,15 +107,16 @@ class Recorder:
         spec = replace(attempt.spec, key=f"{attempt.spec.key}.boot", run=check, check=None, interpreter=None)
         said = bytearray()
 
-        def in_thread() -> StepOutcome | None:
+        def in_thread(stop: threading.Event) -> StepOutcome | None:
             with self._pool.connection(attempt.held.target) as connection:
                 return Supervisor(connection).run(
                     spec,
                     on_stdout=lambda _, data: said.extend(data[:STDERR_LIMIT]),
                     on_stderr=lambda _, data: said.extend(data[:STDERR_LIMIT]),
+                    should_stop=stop.is_set,
                 )
 
-        checked = await self._threads.run(lambda _: in_thread())
+        checked = await self._threads.run(in_thread)
         if checked is not None and checked.state is StepState.EXITED and checked.exit_status == 0:
             return None
         text = said[-STDERR_LIMIT:].decode(errors="replace").replace("\0", "").strip()

@@ -17,12 +17,20 @@ cancel_key() { # sets s and clean. $KEY, $K, $G, $GRACE
       echo "$GRACE" > "${K}_cancel" || [ -e "${K}_cancel" ] || fail io "${K}_cancel: No space left on device"
       state
       end_step "$GRACE"
+      wake_runner
     fi
     exec 8< "${K}_lock"
     wait_lock 8 s 100 || { s=running clean=0; return; }
     exec 8<&-
   done
 }
+
+wake_runner() { # one that somebody has stopped would never record the end
+  [ "$s_pid" != 0 ] && read -r stat < /proc/"$s_pid"/stat || return 0
+  stat=${stat##*) }
+  set -- $stat
+  [ "${20}" != "$s_born" ] || kill -s CONT "$s_pid"
+} 2>/dev/null
 
 cancel_unattended() { # under the lock: no runner
   state
@@ -73,7 +81,9 @@ end_strays() { # PREFIX: processes whose step's records are gone
   done
 }
 
-quit() { # in a subshell: whatever the run whose keys begin with $KEY and a dot has left running
+quit() { # in a subshell: whatever the run whose keys begin with $KEY and a dot has left running; and nothing more of it
+  # The mark first, then the look: who is about to start has either written its story or finds this.
+  writable "$RUNS/${KEY}_quit"
   end_all "$KEY." $((TOKEN + 1)) ""
   [ -z "$left" ] || fail unproven "steps of the run may still run:$left"
 }
@@ -81,6 +91,7 @@ quit() { # in a subshell: whatever the run whose keys begin with $KEY and a dot 
 succeed() { # under the lock, in a subshell. A run's steps come one after another: what is left of earlier ones ends
   run=${KEY%%.*} order=${KEY#*.}
   [ "$run" != "$KEY" ] || return 0
+  [ ! -e "$RUNS/${run}_quit" ] || fail overtaken "the run of $KEY has been ended"
   case $order in *[!0-9.]*) ;; *) refuse_overtaken ;; esac
   end_all "$run." $((TOKEN + 1)) "$KEY"
   [ -z "$left" ] || fail unproven "earlier steps of the run may still run:$left"
@@ -146,6 +157,7 @@ purge() {
 }
 
 prune() { # once a token has been raised: no step of before can start again, so what is kept of old ones may go
+  rm -f "$RUNS"/*_quit
   set -- "$RUNS"/*_lock
   [ $# -le 200 ] || for key in $(cd "$RUNS" && prunable); do forget "$RUNS/$key"; done
   for file in "$BASE"/lib/supervisor-*.sh; do # other versions of this script, unless a process runs one

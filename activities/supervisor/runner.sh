@@ -95,6 +95,10 @@ watchdog() { # ends with the runner, whose lock it waits for, or at the step's t
   case $s in started | none) end_step "$GRACE" ;; esac # none: its records were removed under it
 }
 
+leave_nothing() { # of an attempt that failed: the next one finds the machine to itself. Sets clean
+  if end_step "$GRACE"; then clean=1; elif alive; then clean=0; else clean=-; fi
+}
+
 check() { # the step's check; sets rc
   phase "${K}_chk" "${K}_chk" '' "$CHECKER" ${CHECKER_ARG:+"$CHECKER_ARG"} "$IN.check"
 }
@@ -119,12 +123,13 @@ runner() {
     case $rc in 0) finish exited 0 - no-change - ;; 77) finish exited 0 - skipped - ;; esac
   fi
   phase "${K}_out" "${K}_err" "${K}_output" "$INTERPRETER" ${INTERPRETER_ARG:+"$INTERPRETER_ARG"} "$IN.body"
-  [ $rc = 0 ] || finish exited $rc $signal - -
+  [ $rc = 0 ] || { leave_nothing; finish exited $rc $signal - $clean; }
   [ "$LEN_CHECK" != - ] || finish exited 0 - changed -
   true > "${K}_chk"
   check
   [ $rc != 0 ] || finish exited 0 - changed -
   complain >> "${K}_err"
-  finish exited 0 - verify-failed -
+  leave_nothing
+  finish exited 0 - verify-failed $clean
 }
 

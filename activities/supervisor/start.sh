@@ -98,15 +98,31 @@ drain() { # FROM_FD TO_FD FILE: all that was there at the end; what a process th
 }
 
 attend() { # stream until the lock is free; a closed channel or a dead sshd ends this, and only this
-  slice=1
+  slice=1 due=
   while :; do
     wait_lock 8 s $slice && break
+    overdue
     pull
     say alive
     lineage
     [ "$above" = "$above_first" ] || exit 1
     [ $slice -ge 5 ] || slice=$((slice + 1))
   done
+}
+
+overdue() { # a step that is past its time although its watchdog should have ended it: that was killed, or stopped
+  if [ -z "$due" ]; then
+    state
+    [ "$s" = started ] && [ "$s_boot" = "$boot" ] || return 0
+    due=$((${s_begin%.*} + TIMEOUT + GRACE / 50 + 15))
+  fi
+  uptime
+  [ "${up%.*}" -gt "$due" ] || return 0
+  state
+  [ "$s" = started ] || return 0
+  true > "${K}_over"
+  end_step "$GRACE"
+  wake_runner
 }
 
 settle() { # until the key's state is a last one, starting it when nobody has

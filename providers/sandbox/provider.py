@@ -1,6 +1,6 @@
 """The sandbox as a provider: management addresses are ``sandbox://NAME``."""
 
-from providers.base import PowerState, ProviderError
+from providers.base import Guard, PowerState, ProviderError, unguarded
 from providers.sandbox.site import SandboxSite
 
 _SCHEME = "sandbox://"
@@ -28,9 +28,9 @@ class SandboxProvider:
         """Say whether the machine is on."""
         return self._site.power_state(_name(address))
 
-    def reimage(self, address: str) -> str:
+    def reimage(self, address: str, guard: Guard = unguarded) -> str:
         """Wipe the disk, make a new host key, switch on; returns the new public key."""
-        return self._site.reimage(_name(address))
+        return self._site.reimage(_name(address), guard)
 
     def host_key(self, address: str) -> str | None:
         """Return the machine's public host key."""

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from providers.base import PowerState, ProviderError
+from providers.base import Guard, PowerState, ProviderError, unguarded
 from providers.sandbox import cgroups, disk, features, network
 from providers.sandbox.gpus import library
 from providers.sandbox.gpus.machine_gpus import CONFIGURATION, MOST, configuration
@@ -147,9 +147,10 @@ class SandboxSite:
         with self._errors(name):
             return self._switch(name).state()
 
-    def reimage(self, name: str) -> str:
+    def reimage(self, name: str, guard: Guard = unguarded) -> str:
         """Give a machine an empty disk and a new host key, and switch it on; returns the public key."""
         with self._power(name) as switch:
+            guard()
             # Left behind by a crash half way, the mark makes the next start do it again.
             (switch.folder / "reimaging").touch()
             switch.stop_now()
