@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from database.operations import NewRun
 from database.refusals import Refusal, RefusalCode
-from database.run_locks import RunCanceledError, SupersededError
+from database.run_locks import RunCanceledError, SupersededError, share_live_run
 from database.runs import begin_operation
 from database.tables import Event, Machine, Node, Operation, Run
 from domain.states import FINAL_RUN_STATES, MachineState, NodeStatus, RunState
@@ -261,3 +261,37 @@ async def test_another_tenants_operation_is_not_there(world: World) -> None:
     with pytest.raises(Refusal) as refused:
         await made.cancel(world, uuid.uuid4())
     assert refused.value.code is RefusalCode.NOT_FOUND
+
+
+async def test_what_begins_a_step_sees_a_cancel_that_came_after_it_had_read_the_run(world: World) -> None:
+    run, _ = await created(world)
+    await claimed(world, run.id)
+    async with world.database.begin() as session:
+        known = (await session.execute(select(Run).where(Run.id == run.id))).scalar_one()
+        await made.cancel(world, run.operation_id)
+        with pytest.raises(RunCanceledError):
+            await share_live_run(session, known)
+
+
+async def test_a_cancel_waits_for_a_step_that_is_just_being_begun(world: World) -> None:
+    run, _ = await created(world)
+    await claimed(world, run.id)
+    async with world.database.begin() as session:
+        known = (await session.execute(select(Run).where(Run.id == run.id))).scalar_one()
+        await share_live_run(session, known)
+        cancelling = asyncio.ensure_future(made.cancel(world, run.operation_id))
+        async with asyncio.timeout(10):
+            while not await world.fetch(_WAITING):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert not cancelling.done()
+    await cancelling
+    assert (await made.runs_of(world, run.operation_id))[run.name].state == RunState.CANCELING
+
+
+async def test_nothing_begins_for_a_run_that_has_ended(world: World) -> None:
+    run, _ = await created(world)
+    await made.end(world, run, RunState.FAILED, made.card())
+    async with world.database.begin() as session:
+        known = await session.get_one(Run, run.id)
+        with pytest.raises(SupersededError, match="has already ended: failed"):
+            await share_live_run(session, known)

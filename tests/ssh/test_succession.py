@@ -11,7 +11,7 @@ import pytest
 from activities.supervisor.client import Supervisor
 from activities.supervisor.errors import SupervisorError, Unproven
 from activities.supervisor.spec import StepState
-from tests.ssh.helpers import eventually, exists, finish, pretend, run, step
+from tests.ssh.helpers import eventually, exists, finish, pretend, run, runner_of, step
 
 
 def begun(
@@ -135,3 +135,58 @@ def test_a_lost_step_stays_lost_when_what_it_left_has_been_ended(grouped: Superv
     assert (proof.state, proof.clean, exists(pid)) == (StepState.LOST, True, False)
     outcome = finish(grouped, step("r.1.1", "true"))
     assert (outcome.state, outcome.clean) == (StepState.LOST, True)
+
+
+@pytest.mark.parametrize("key", ["r.1.1", "r.2.1", "r.0.1.boot"])
+def test_nothing_of_a_run_starts_once_it_has_been_ended(supervisor: Supervisor, base: str, key: str) -> None:
+    """Whoever was held up before the start, for however long."""
+    finish(supervisor, step("r.0.1", "true"))
+    supervisor.quit("r", 1, 0.2)
+    with pytest.raises(SupervisorError, match="has been ended") as refused:
+        run(supervisor, step(key, f"touch {base}/ran"))
+    assert refused.value.failure_class == "superseded"
+    assert not Path(base, "ran").exists()
+    assert finish(supervisor, step("another.0.1", "true")).exit_status == 0
+
+
+@pytest.mark.parametrize("check", [None, "exit 1"])
+def test_a_failed_attempt_leaves_nothing_beside_the_next(
+    supervisor: Supervisor, base: str, check: str | None
+) -> None:
+    pid = Path(base, "pid")
+    left = f"sh -c 'trap \"\" TERM; echo $$ > {pid}; while :; do sleep 1; done' &"
+    status = 3 if check is None else 0
+    body = f"{left}\nuntil test -s {pid}; do sleep 0.05; done; exit {status}"
+    outcome = finish(supervisor, step("r.1.1", body, check=check), grace_s=0.2)
+    assert (outcome.exit_status, outcome.clean) == (status, True)
+    assert not exists(int(pid.read_text()))
+
+
+def test_a_time_limit_holds_though_its_watchdog_was_killed(grouped: Supervisor, base: str) -> None:
+    """Found by whoever follows, some seconds late."""
+    spec = step("r.1.1", f"echo $$ > {base}/pid; exec sleep 300", timeout_s=1)
+    runner = 0
+
+    def watchdog_killed() -> bool:
+        nonlocal runner
+        if not Path(base, "pid").exists():
+            return False
+        runner = runner_of(base, "r.1.1")
+        body = int(Path(base, "pid").read_text())
+        children = Path(f"/proc/{runner}/task/{runner}/children").read_text().split()
+        for child in map(int, children):
+            if child != body:
+                os.kill(child, signal.SIGKILL)
+        return True
+
+    assert run(supervisor=grouped, spec=spec, should_stop=watchdog_killed) is None
+    assert finish(grouped, spec).state is StepState.TIMED_OUT
+    assert not exists(int(Path(base, "pid").read_text()))
+
+
+def test_a_runner_that_was_stopped_is_woken_to_record_the_end(supervisor: Supervisor, base: str) -> None:
+    process = begun(supervisor, base, "r.1.1")
+    os.kill(runner_of(base, "r.1.1"), signal.SIGSTOP)
+    proof = supervisor.cancel("r.1.1", 1, 0.2)
+    assert (proof.state, proof.clean) == (StepState.CANCELED, True)
+    assert not exists(process)

@@ -119,6 +119,24 @@ def test_a_step_that_had_ended_before_its_cancel_is_recorded_as_it_ended(
     assert starts(stack, address) == ["start"]
 
 
+def test_the_log_of_a_cancelled_step_is_whole_though_its_worker_was_frozen_and_died(
+    stack: DevStack, cluster: Make
+) -> None:
+    body = "until [ -e /var/go ]; do sleep 0.05; done; seq 1 1000; touch /var/said; exec sleep 3600"
+    demo = cluster(command("work", body, timeoutSeconds=3000))
+    operation_id = demo.create(1).json()["operationId"]
+    demo.running(operation_id, "work", 1)
+    address = address_of(demo, "gpu-1")
+    worker = stack.kill("worker", signal.SIGSTOP)
+    stack.machine_ssh(address, "touch /var/go; until [ -e /var/said ]; do sleep 0.05; done")
+    demo.cancel(operation_id)
+    os.kill(worker, signal.SIGKILL)
+    assert demo.ended(operation_id, 120)["state"] == "canceled"
+    step = the_step(demo, operation_id)
+    assert step["state"] == "canceled"
+    assert stack.log(step["stepRunId"], "stdout") == b"".join(b"%d\n" % n for n in range(1, 1001))
+
+
 def test_a_step_whose_supervisor_died_is_lost_and_not_cancelled_though_the_worker_dies_then(
     stack: DevStack, cluster: Make
 ) -> None:

@@ -217,6 +217,17 @@ def test_reimage_gives_an_empty_disk_and_a_new_host_key(site: SandboxSite, machi
     assert "Host key verification failed" in ssh(machine, "true", check=False)
 
 
+def test_a_reimage_that_must_not_be_any_more_changes_nothing(
+    site: SandboxSite, machine: SandboxMachine
+) -> None:
+    def guard() -> None:
+        raise LookupError("it is another's by now")
+
+    with pytest.raises(LookupError):
+        SandboxProvider(site).reimage("sandbox://alpha", guard)
+    assert ssh(machine, "cat /proc/sys/kernel/random/boot_id").strip() == machine.boot_id
+
+
 def test_a_reimage_that_was_cut_short_is_done_again_at_the_next_start(
     site: SandboxSite, machine: SandboxMachine
 ) -> None:
