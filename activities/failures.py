@@ -37,7 +37,8 @@ def card(failure_class: FailureClass, message: str, *, machine: str | None = Non
     """A card about the activity that is running now; a retried one says how often it was tried."""
     info = activity.info()
     now = datetime.now(UTC)
-    first = info.scheduled_time
+    # What is tried again was first seen by an earlier try; a step may have run for hours before it failed.
+    first = info.scheduled_time if failure_class in _COUNTED else now
     if failure_class in _COUNTED and info.attempt > 1:
         message = f"{message} (tried {info.attempt} times over {(now - first).total_seconds():.0f} s)"
     return failure_card(failure_class, message, seen=first, machine=machine, workflow_id=info.workflow_id)

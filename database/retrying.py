@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import Integer, and_, cast, exists, func, or_, select
+from sqlalchemy import Boolean, Integer, and_, cast, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import JSONB, distinct_on
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
@@ -266,7 +266,10 @@ async def _passed_over(session: AsyncSession, runs: Sequence[uuid.UUID]) -> set[
         .subquery()
     )
     step = cast(PlanRow.content, JSONB)["steps"][last.c.position]
-    own = StepRun.card["failure_class"].astext.in_([str(one) for one in STEP_CLASSES])
+    own = func.coalesce(
+        StepRun.card["of_step"].astext.cast(Boolean),
+        StepRun.card["failure_class"].astext.in_([str(one) for one in STEP_CLASSES]),
+    )
     return set(
         await session.scalars(
             select(last.c.run_id)

@@ -5,7 +5,7 @@ import uuid
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from database.tables import Node, Run
+from database.tables import Node, Operation, Run
 from domain.states import ENDING_RUN_STATES, FINAL_RUN_STATES, RunState
 
 
@@ -52,9 +52,7 @@ async def lock_live_run(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, 
     if RunState(run.state) in FINAL_RUN_STATES:
         raise SupersededError(f"this run of {run.name} has already ended: {run.state}")
     if node is not None and node.generation != run.generation:
-        raise SupersededError(
-            f"node {node.name} has moved on: generation {node.generation}, this run was for {run.generation}"
-        )
+        raise SupersededError(await _moved_on(session, run, node.generation))
     return run, node
 
 
@@ -82,6 +80,19 @@ async def refuse_superseded(session: AsyncSession, run: Run) -> None:
         return
     generation = await session.scalar(select(Node.generation).where(Node.id == run.node_id))
     if generation != run.generation:
-        raise SupersededError(
-            f"node {run.name} has moved on: generation {generation}, this run was for {run.generation}"
+        raise SupersededError(await _moved_on(session, run, generation))
+
+
+async def _moved_on(session: AsyncSession, run: Run, generation: int | None) -> str:
+    """Says what has overtaken a run, and who asked for that."""
+    newer = (
+        await session.execute(
+            select(Run.action, Run.operation_id, Operation.created_by)
+            .join(Operation, Operation.id == Run.operation_id)
+            .where(Run.node_id == run.node_id, Run.generation == generation)
+            .order_by(Run.created_at.desc())
+            .limit(1)
         )
+    ).one_or_none()
+    by = f": {newer.action} by {newer.created_by}, operation {newer.operation_id}" if newer else ""
+    return f"node {run.name} has moved on{by}"

@@ -33,7 +33,7 @@ class FailureClass(StrEnum):
     INTERNAL = "internal"
 
 
-# What a profile's own `retry` and `onFailure: continue` speak of: the step ran, and did not do its work.
+# Classes that only a step has that ran and did not do its work.
 STEP_CLASSES = frozenset(
     {
         FailureClass.EXIT,
@@ -130,9 +130,17 @@ class FailureCard(BaseModel):
     stderr_tail: str = Field(default="", max_length=STDERR_LIMIT)
     machine: str | None = None
     first_seen: datetime
+    # Whether the step ran and did not do its work, of which its profile's `retry` and `onFailure: continue`
+    # speak; None where the class says so.
+    of_step: bool | None = None
     retryable: bool
     action: str
     workflow_id: str | None = None
+
+    @property
+    def is_of_step(self) -> bool:
+        """Whether the step ran and did not do its work, which its profile decides about."""
+        return self.failure_class in STEP_CLASSES if self.of_step is None else self.of_step
 
     def text(self) -> str:
         """One line for people, e.g. `exit: step tune: exited 3: no such file. Read the step's log ...`."""

@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
         StepHeader,
         StepTask,
     )
-    from domain.failures import STEP_CLASSES, FailureCard, FailureClass
+    from domain.failures import FailureCard, FailureClass
     from domain.holds import Verdict
     from profiles.kinds.base import OnFailure
     from workflows import options
@@ -91,7 +91,7 @@ class PlanRun:
                 return
             except StepFailed as failed:
                 begun = failed.attempt
-                if step.on_failure is OnFailure.CONTINUE and failed.card.failure_class in STEP_CLASSES:
+                if step.on_failure is OnFailure.CONTINUE and failed.card.is_of_step:
                     workflow.logger.warning(
                         "step %s failed and is passed over, as its profile says", step.name
                     )
@@ -122,7 +122,7 @@ class PlanRun:
                 if cancelled_by(error):
                     raise
                 card = current_card(error)
-                if card.failure_class in STEP_CLASSES and failed < step.attempts:
+                if card.is_of_step and failed < step.attempts:
                     failed += 1
                     pause = timedelta(seconds=step.backoff_seconds)
                     await workflow.sleep(pause, summary=f"retry {step.name}")

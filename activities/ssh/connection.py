@@ -114,7 +114,7 @@ class Connection:
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise self._failure(
-                f"starting a command failed: {error or type(error).__name__}", begun
+                f"starting a command failed: {str(error) or 'the connection was closed'}", begun
             ) from error
         finally:
             guard.cancel()

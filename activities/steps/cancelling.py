@@ -10,7 +10,7 @@ from activities.signatures import MachineTask
 from activities.ssh.errors import SshError
 from activities.ssh.pool import ConnectionPool
 from activities.steps.attempt import Attempt, attempt_of, step_key
-from activities.steps.ends import CANCELLED
+from activities.steps.ends import cancelled_text
 from activities.steps.following import Follower, LetGoError, let_go
 from activities.steps.recording import Recorder
 from activities.supervisor.client import Supervisor
@@ -71,7 +71,8 @@ class Canceller:
         if proof.state in (StepState.EXITED, StepState.TIMED_OUT) and not attempt.step.reboots:
             await self._recorder.store_end(attempt, outcome, follower.log)
             return
-        said = _said(record, card(FailureClass.CANCELLED, CANCELLED, machine=held.label))
+        text = cancelled_text(held.run.canceled_by)
+        said = _said(record, card(FailureClass.CANCELLED, text, machine=held.label))
         await self._recorder.store(attempt, StepEnd(state=RunState.CANCELED, card=said), follower.log)
 
     async def confirm(self, task: MachineTask) -> None:

@@ -5,19 +5,27 @@ from activities.nvml import nvml_failure
 from activities.steps.attempt import NVML_FACTS
 from activities.supervisor.spec import StepOutcome, StepState
 from database.steps import StepEnd
-from domain.failures import FailureCard, FailureClass
+from domain.failures import STEP_CLASSES, FailureCard, FailureClass
 from domain.states import RunState
 from profiles.plan import PlanStep
 
 # What the supervisor writes to the step's standard error before the output of the check that failed.
 CHECK_SAID = "; the check's output:\n"
 
-# What is said of a step that was cancelled, wherever that is learnt.
-CANCELLED = "was cancelled; nothing of it is left"
+
+def cancelled_text(by: str | None) -> str:
+    """What is said of a step that was cancelled, wherever that is learnt."""
+    return f"was cancelled{f' by {by}' if by else ''}; nothing of it is left"
 
 
 def step_end(
-    outcome: StepOutcome, step: PlanStep, *, attempt: int, machine: str, stderr_tail: str
+    outcome: StepOutcome,
+    step: PlanStep,
+    *,
+    attempt: int,
+    machine: str,
+    stderr_tail: str,
+    canceled_by: str | None = None,
 ) -> StepEnd:
     """Good only when the step exited with 0 and its check, if it has one, agrees.
 
@@ -25,7 +33,7 @@ def step_end(
     """
     if step.reboots and rebooted_well(outcome):
         return StepEnd(state=RunState.SUCCEEDED, outcome="changed", exit_status=outcome.exit_status)
-    failed = _nvml(outcome, step, stderr_tail) or _failure(outcome, step)
+    failed = _nvml(outcome, step, stderr_tail) or _failure(outcome, step, canceled_by)
     if failed is None:
         # Asking a driver changes nothing.
         said = "no-change" if step.uses == NVML_FACTS else outcome.outcome
@@ -38,6 +46,7 @@ def step_end(
             "exit_status": outcome.exit_status,
             "signal": outcome.signal,
             "stderr_tail": _said(outcome, stderr_tail),
+            "of_step": failure_class in STEP_CLASSES or outcome.state is StepState.EXITED,
         }
     )
     state = RunState.CANCELED if outcome.state is StepState.CANCELED else RunState.FAILED
@@ -70,7 +79,9 @@ def rebooted_well(outcome: StepOutcome) -> bool:
     return gone_down or ended
 
 
-def _failure(outcome: StepOutcome, step: PlanStep) -> tuple[FailureClass, str] | None:
+def _failure(
+    outcome: StepOutcome, step: PlanStep, canceled_by: str | None
+) -> tuple[FailureClass, str] | None:
     match outcome.state:
         case StepState.TIMED_OUT:
             late = f"ended after its timeout of {step.timeout_seconds} s"
@@ -79,7 +90,7 @@ def _failure(outcome: StepOutcome, step: PlanStep) -> tuple[FailureClass, str] |
             # Not to be run again beside what may still be there.
             return FailureClass.HEALTH, f"{late}; what is left of it could not be ended"
         case StepState.CANCELED:
-            return FailureClass.CANCELLED, CANCELLED
+            return FailureClass.CANCELLED, cancelled_text(canceled_by)
         case StepState.REBOOTED:
             return FailureClass.LOST_MACHINE, "the machine rebooted or was off while it ran"
         case StepState.LOST:

@@ -4,6 +4,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from activities.failures import card, patiently
@@ -18,7 +19,7 @@ from activities.supervisor.errors import SupervisorError
 from activities.supervisor.spec import StepOutcome, StepState
 from activities.threads import Threads
 from database.steps import STDERR, StepEnd, append_log, end_step, log_tail
-from database.tables import StepRun
+from database.tables import Run, StepRun
 from database.unit_of_work import Database
 from domain.failures import STDERR_LIMIT, FailureClass
 from domain.states import RunState
@@ -67,12 +68,17 @@ class Recorder:
 
     async def _end(self, session: AsyncSession, attempt: Attempt, outcome: StepOutcome) -> StepEnd:
         tail = await self._tail(session, attempt.record, outcome)
+        canceled_by = None
+        if outcome.state is StepState.CANCELED:
+            # Asked for since this attempt was begun.
+            canceled_by = await session.scalar(select(Run.canceled_by).where(Run.id == attempt.record.run_id))
         return step_end(
             outcome,
             attempt.step,
             attempt=attempt.record.attempt,
             machine=attempt.held.label,
             stderr_tail=tail.decode(errors="replace").replace("\0", ""),
+            canceled_by=canceled_by,
         )
 
     async def _tail(self, session: AsyncSession, record: StepRun, outcome: StepOutcome) -> bytes:
@@ -126,5 +132,7 @@ class Recorder:
 def _spoilt(attempt: Attempt, end: StepEnd, reason: tuple[FailureClass, str]) -> StepEnd:
     """A step that ended well by itself, but not by what it left."""
     said = card(*reason, machine=attempt.held.label)
-    said = said.model_copy(update={"step": attempt.step.name, "attempt": attempt.record.attempt})
+    said = said.model_copy(
+        update={"step": attempt.step.name, "attempt": attempt.record.attempt, "of_step": True}
+    )
     return replace(end, state=RunState.FAILED, card=said)

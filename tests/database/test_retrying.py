@@ -14,7 +14,7 @@ from database.run_ends import end_run
 from database.set_requests import SetRequest
 from database.steps import StepEnd, begin_step, end_step, store_plan
 from database.tables import Machine, Node, Operation, Outbox, Run
-from domain.failures import FailureClass
+from domain.failures import FailureCard, FailureClass
 from domain.states import MachineState, NodeStatus, RunState
 from domain.unfinished import Unfinished
 from profiles.canonical import stable_json
@@ -76,7 +76,10 @@ async def test_a_run_whose_steps_were_all_done_begins_behind_them(world: World) 
     assert (await made.runs_of(world, done.operation_id))[run.name].first_step == 4
 
 
-_FAILED, _LOST = FailureClass.TIMEOUT, FailureClass.LOST_MACHINE
+_FAILED, _LOST = made.card(FailureClass.TIMEOUT), made.card(FailureClass.LOST_MACHINE)
+_HEALTH = made.card(FailureClass.HEALTH)
+# The step ran, and found the machine not as it should be.
+_OWN = _HEALTH.model_copy(update={"of_step": True})
 
 
 @pytest.mark.parametrize(
@@ -87,12 +90,14 @@ _FAILED, _LOST = FailureClass.TIMEOUT, FailureClass.LOST_MACHINE
         ("continue", [_FAILED], 2),
         ("continue", [_FAILED, _LOST], 2),
         ("continue", [_FAILED, _LOST, _FAILED], 3),
+        ("continue", [_OWN, _FAILED], 3),
+        ("continue", [_HEALTH, _FAILED], 2),
         ("fail", [_FAILED, _FAILED], 2),
         ("hold", [_FAILED, _FAILED], 2),
     ],
 )
 async def test_a_step_that_failed_for_good_and_may_be_passed_over_is_not_done_again(
-    world: World, on_failure: str, attempts: list[FailureClass], first_step: int
+    world: World, on_failure: str, attempts: list[FailureCard], first_step: int
 ) -> None:
     run, node = await created(world)
     await made.worked(world, run, 2, failed=False)
@@ -116,7 +121,7 @@ async def test_a_step_that_failed_for_good_and_may_be_passed_over_is_not_done_ag
                 uses="command",
                 machine=node.machine_id or "",
             )
-            await end_step(session, step, StepEnd(RunState.FAILED, card=made.card(failure)))
+            await end_step(session, step, StepEnd(RunState.FAILED, card=failure))
     await made.end(world, run, RunState.FAILED, made.card(FailureClass.CONNECT))
     done = await made.retry(world, run.operation_id)
     assert (await made.runs_of(world, done.operation_id))[run.name].first_step == first_step

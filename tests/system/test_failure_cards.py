@@ -243,13 +243,15 @@ def test_a_create_that_is_overtaken_says_by_what(big_stack: DevStack) -> None:
     demo = Cluster(big_stack, SLEEP).make(pool_of(big_stack, f"local-{JOINED - 1}"))
     operation_id = demo.create(1).json()["operationId"]
     demo.running(operation_id, "work", 1)
-    demo.ended(demo.terminate("gpu-1").json()["operationId"])
+    terminate = demo.terminate("gpu-1").json()["operationId"]
+    demo.ended(terminate)
     (run,) = ended(big_stack, operation_id)["progress"]
     assert run["state"] == "superseded"
     shown_at = big_stack.http.get(f"/operations/{operation_id}").json()["progress"][0]["message"]
     printed = big_stack.cli("operations", "show", operation_id)
     failure = Shown(run["card"], {"fleet": run["message"], "cluster": shown_at}, printed, None, "")
-    assert_told_the_same_everywhere(failure, "superseded", "node gpu-1 has moved on")
+    says = f"node gpu-1 has moved on: terminate by admin, operation {terminate}"
+    assert_told_the_same_everywhere(failure, "superseded", says)
 
 
 def test_an_array_that_is_full_says_so_in_the_operation(scene: Scene) -> None:

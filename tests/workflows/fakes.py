@@ -53,9 +53,16 @@ def step(position: int, name: str, **changes: Any) -> StepHeader:
     return StepHeader(**values | changes)
 
 
-def fails(failure_class: FailureClass, message: str = "as scripted", *, retried: bool = False) -> Exception:
+def fails(
+    failure_class: FailureClass,
+    message: str = "as scripted",
+    *,
+    retried: bool = False,
+    of_step: bool | None = None,
+) -> Exception:
     """The failure that an activity of ours raises."""
-    return failure(failure_card(failure_class, message, seen=datetime.now(UTC)), retried=retried)
+    said = failure_card(failure_class, message, seen=datetime.now(UTC))
+    return failure(said.model_copy(update={"of_step": of_step}), retried=retried)
 
 
 @dataclass

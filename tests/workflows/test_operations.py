@@ -263,3 +263,22 @@ async def test_a_machine_that_cannot_be_cleaned_is_failed_and_never_ready(lab: L
     assert (await lab.run(world)).state is RunState.FAILED
     assert "end_machine_run" not in world.calls
     assert world.ends["local-1"] is RunState.FAILED
+
+
+@pytest.mark.parametrize("of_step", [True, False, None])
+async def test_a_step_that_ran_and_failed_is_its_profiles_whatever_the_class(
+    lab: Lab, of_step: bool | None
+) -> None:
+    """As when a machine has fewer GPUs than the step expects; the same class else is the platform's."""
+    world = World(
+        steps=[step(0, "one", attempts=2, on_failure=OnFailure.CONTINUE), step(1, "two")],
+        trouble={
+            f"step gpu-1 0.{attempt}": lambda _: fails(FailureClass.HEALTH, of_step=of_step)
+            for attempt in (1, 2)
+        },
+    )
+    ended = await lab.run(world)
+    own = of_step is True
+    assert ended.state is (RunState.SUCCEEDED if own else RunState.FAILED)
+    assert world.calls["step gpu-1 0.2"] == (1 if own else 0)
+    assert world.calls["step gpu-1 1.1"] == (1 if own else 0)
