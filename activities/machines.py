@@ -34,6 +34,10 @@ from profiles.plan import Plan
 from providers.base import Guard, Provider, ProviderError
 
 R = TypeVar("R")
+UNCONTAINED = (
+    "the machine has neither control groups (v2) that root may write nor perl nor python3, so a step on it "
+    "could not be ended for certain; install one of the two"
+)
 # How long the records may take to say that a machine is still this run's, in seconds.
 GUARD_SECONDS = 20.0
 
@@ -107,6 +111,8 @@ class Machines(MachineActivities):
             held = await held_patiently(self._database, self._secrets, task)
             await self._with_supervisor(held, lambda supervisor, _: supervisor.raise_token(task.token))
             facts, host_key = await self._facts(held)
+            if facts.containment == "none":
+                raise failure(card(FailureClass.HEALTH, UNCONTAINED, machine=held.label))
             return Verified(gpus=await patiently(lambda: self._note(held, facts, host_key)))
 
     def _still_held(self, task: MachineTask) -> Guard:

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from sqlalchemy import select
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -28,7 +29,9 @@ from database.custody import hand_over_node
 from database.holding import hold_run
 from database.machine_runs import machine_ready
 from database.operations import BATCH_SIZE
+from database.tables import Operation
 from database.unit_of_work import Database
+from domain.failures import FailureCard
 
 RPC_TIMEOUT = timedelta(seconds=10)
 
@@ -130,7 +133,10 @@ class Records(RecordActivities):
     @activity.defn(name="end_operation")
     async def end_operation(self, ref: OperationRef) -> OperationEnd:
         async with classified(), self._database.begin() as session:
-            return OperationEnd(state=await operations.close_operation(session, ref.operation_id))
+            state = await operations.close_operation(session, ref.operation_id)
+            said = await session.scalar(select(Operation.card).where(Operation.id == ref.operation_id))
+            reason = FailureCard.model_validate(said).text() if said else None
+            return OperationEnd(state=state, reason=reason)
 
     @activity.defn(name="hand_over_machine")
     async def hand_over_machine(self, task: CustodyTask) -> None:

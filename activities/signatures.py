@@ -81,7 +81,10 @@ class RunEnd(Message):
 
 
 class OperationEnd(Message):
+    """`reason` says in a line why the operation did not succeed."""
+
     state: RunState
+    reason: str | None = None
 
 
 class Claimed(Message):

@@ -23,8 +23,8 @@ def advice(operation: Object) -> list[str]:
         lines.append(_about_held(str(operation["id"]), held, alone=still == len(held)))
     if unproven:
         lines.append(
-            f"{few(unproven)}: the machine does not answer, so nothing proves yet that the cancelled step "
-            "has ended; this is settled when it answers again"
+            f"{few(unproven)}: nothing proves yet that the cancelled step has ended, for the reason that is "
+            "shown; the machine is asked again until it says so"
         )
     return lines
 

@@ -128,7 +128,8 @@ class OperationWorkflow:
         outline: OperationOutline = await call(
             RecordActivities.open_operation, ref, options.RECORD, "open the operation"
         )
-        workflow.set_current_details(f"{outline.action}: {outline.runs} runs")
+        about = f"{outline.action}: {outline.runs} run{'' if outline.runs == 1 else 's'}"
+        workflow.set_current_details(about)
         try:
             window = asyncio.Semaphore(BATCH_WINDOW)
             await _all(self._batch(ref, batch, outline, window) for batch in range(outline.batches))
@@ -136,6 +137,7 @@ class OperationWorkflow:
             end: OperationEnd = await asyncio.shield(
                 call(RecordActivities.end_operation, ref, options.RECORD, "add up the results")
             )
+        workflow.set_current_details(f"{about}: {end.state}{f': {end.reason}' if end.reason else ''}")
         return end
 
     async def _batch(

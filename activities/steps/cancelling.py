@@ -114,7 +114,8 @@ class Canceller:
             if proof.clean:
                 await self.settle(held, record, proof)
                 return
-            said = "something of it could not be ended"
+            failed = FailureClass.HEALTH
+            said = "the machine answers, but something of it may be left"
         except TokenRefused:
             await self._leave(record)
             return
@@ -122,9 +123,10 @@ class Canceller:
             # An end was recorded meanwhile.
             return
         except (SshError, SupervisorError) as error:
+            failed = FailureClass(error.failure_class)
             said = str(error)
         message = f"was cancelled, but the machine cannot confirm that it has ended: {said}"
-        unconfirmed = _said(record, card(FailureClass.CONNECT, message, machine=held.label))
+        unconfirmed = _said(record, card(failed, message, machine=held.label))
         await patiently(lambda: self._unconfirmed(held, unconfirmed, record))
         raise failure(unconfirmed, retried=True)
 

@@ -264,7 +264,7 @@ def test_what_cannot_be_proven_is_explained() -> None:
     runs = [{"name": "gpu-1", "state": "cancel_unconfirmed"}, {"name": "gpu-2", "state": "canceling"}]
     operation = {"id": "1", "action": "create", "state": "cancel_unconfirmed", "progress": runs}
     (line,) = advice(operation)
-    assert line.startswith("gpu-1: the machine does not answer")
+    assert line.startswith("gpu-1: nothing proves yet")
 
 
 def test_a_terminate_is_not_advised_to_be_retried() -> None:

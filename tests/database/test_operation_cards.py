@@ -1,13 +1,17 @@
 """Why an operation as a whole did not succeed: one card, whatever became of its runs."""
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
+from activities.records import Records
+from activities.signatures import OperationRef
 from database.tables import Operation, Run
 from domain.failures import FailureCard, FailureClass
 from domain.states import RunState
 from domain.workflow_ids import operation_workflow_id
 from tests.database import decisions as made
 from tests.database.world import World
+from workflows.client import connect
 
 
 async def reason(world: World, operation: Operation) -> FailureCard | None:
@@ -83,3 +87,12 @@ async def test_success_has_no_reason(world: World) -> None:
     operation, runs = await create(world, 2)
     await succeed(world, *runs)
     assert await reason(world, operation) is None
+
+
+async def test_the_workflow_is_told_the_reason_in_a_line(world: World) -> None:
+    operation, (run,) = await create(world, 1)
+    await made.end(world, run, RunState.FAILED, made.card(message="no such package"))
+    records = Records(world.database, await connect("127.0.0.1:1", "default", lazy=True), reach_tries=1)
+    end = await ActivityEnvironment().run(records.end_operation, OperationRef(operation_id=operation.id))
+    assert end.state is RunState.FAILED
+    assert (end.reason or "").startswith("exit: step s3: no such package. ")
