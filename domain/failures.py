@@ -102,7 +102,8 @@ POLICIES: dict[FailureClass, FailurePolicy] = {
         retried=False, action="Read the step's log; for signal 9 look for the kernel's OOM killer."
     ),
     FailureClass.CANCELLED: _P(
-        retried=False, action="Retry the operation when it is wanted after all; a node can also be terminated."
+        retried=False,
+        action="Retry the operation when it is wanted after all; a node can also be terminated.",
     ),
     FailureClass.SUPERSEDED: _P(retried=False, action="Nothing: a newer operation on this node took over."),
     FailureClass.INTERNAL: _P(

@@ -41,7 +41,7 @@ class Weather:
         self.faults: list[str] = []
 
     def blow(self, count: int) -> None:
-        """Returns after so many faults, when all that passes has passed."""
+        """Returns after so many kills and freezes, when all that passes has passed."""
         kinds: dict[Callable[[], str], float] = {
             self._kill: 5,
             self._freeze: 4,
@@ -51,7 +51,7 @@ class Weather:
             self._freeze_sshd: 2,
             self._power_cycle: 1.5,
         }
-        while len(self.faults) < count:
+        while self.kills < count:
             # Between choice and deed a process may end by itself: then it was no fault.
             with suppress(OSError, subprocess.SubprocessError):
                 if what := self._chance.choices(list(kinds), list(kinds.values()))[0]():
@@ -60,6 +60,11 @@ class Weather:
         self._over = True
         for timer in self._timers:
             timer.join()
+
+    @property
+    def kills(self) -> int:
+        """How many processes were killed, or frozen for a while, at a moment that chance chose."""
+        return sum(fault.startswith(("kill ", "freeze ")) for fault in self.faults)
 
     def strike(self) -> None:
         """Now and then something dies within the second in which a cancel is on its way to a machine."""
