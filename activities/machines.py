@@ -19,6 +19,7 @@ from activities.supervisor.client import Supervisor
 from activities.supervisor.spec import MachineFacts
 from activities.targets import ClaimedMachine, claimed_machine, held_patiently
 from activities.threads import Threads
+from activities.waiting import tells_waiting
 from database.hardware import promised_gpus
 from database.machine_runs import node_ready, note_contact, pin_host_key
 from database.run_locks import share_live_run
@@ -63,13 +64,13 @@ class Machines(MachineActivities):
     async def await_ssh(self, task: MachineTask) -> None:
         """One short try. Raising the claim token also ends what an earlier run left on the machine."""
         held = await held_patiently(self._database, self._secrets, task)
-        async with classified(held.label):
+        async with classified(held.label), tells_waiting(self._database, task.run_id):
             await self._with_supervisor(held, lambda supervisor, _: supervisor.raise_token(task.token))
 
     @activity.defn(name="make_plan")
     async def make_plan(self, task: MachineTask) -> PlanOutline:
         held = await held_patiently(self._database, self._secrets, task)
-        async with classified(held.label):
+        async with classified(held.label), tells_waiting(self._database, task.run_id):
             facts, host_key = await self._facts(held)
             plan = await patiently(lambda: self._store_plan(held, facts, host_key))
             return outline(plan, held.run.first_step)
@@ -81,7 +82,7 @@ class Machines(MachineActivities):
         if held.run.state == RunState.SUCCEEDED:
             # By an earlier try whose answer was lost; how the machine is since then is not this run's.
             return
-        async with classified(held.label):
+        async with classified(held.label), tells_waiting(self._database, task.run_id):
             facts, host_key = await self._facts(held)
             if facts.hostname != held.run.name:
                 message = f"the machine calls itself {facts.hostname!r}, not {held.run.name!r}"
@@ -92,7 +93,7 @@ class Machines(MachineActivities):
     async def reset_machine(self, task: MachineTask) -> None:
         """Wipes the disk through the provider; without one, removes what the supervisor kept."""
         held = await held_patiently(self._database, self._secrets, task)
-        async with classified(held.label):
+        async with classified(held.label), tells_waiting(self._database, task.run_id):
             address = held.machine.bmc_address
             if address is None:
                 await self._with_supervisor(held, lambda supervisor, _: supervisor.purge())
@@ -106,7 +107,7 @@ class Machines(MachineActivities):
     async def verify_machine(self, task: MachineTask) -> Verified:
         """Reaches the machine and reads its facts; its host key is pinned at the first contact."""
         held = await held_patiently(self._database, self._secrets, task)
-        async with classified(held.label):
+        async with classified(held.label), tells_waiting(self._database, task.run_id):
             await self._pin_announced_key(held)
             held = await held_patiently(self._database, self._secrets, task)
             await self._with_supervisor(held, lambda supervisor, _: supervisor.raise_token(task.token))

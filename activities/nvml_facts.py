@@ -11,6 +11,7 @@ from activities.signatures import MachineTask, NvmlActivities, NvmlReport
 from activities.ssh.pool import ConnectionPool
 from activities.targets import ClaimedMachine, held_patiently
 from activities.threads import Threads
+from activities.waiting import tells_waiting
 from database.hardware import store_hardware
 from database.unit_of_work import Database
 from domain.failures import FailureClass
@@ -34,7 +35,7 @@ class NvmlReader(NvmlActivities):
     async def nvml_facts(self, task: MachineTask) -> NvmlReport:
         """Stores what is known even where it fails, so that a lost GPU's neighbours can be seen."""
         held = await held_patiently(self._database, self._secrets, task)
-        async with classified(held.label):
+        async with classified(held.label), tells_waiting(self._database, task.run_id):
             reading = await self._threads.run(lambda stop: self._read(held, task, stop))
             assert reading is not None, "only a cancelled activity stops it, and that raises"
             problem = await patiently(lambda: self._store(held, reading))

@@ -24,6 +24,7 @@ from activities.signatures import (
     RunHeader,
     RunRef,
 )
+from activities.waiting import tells_waiting
 from database import operations, run_ends, runs
 from database.custody import hand_over_node
 from database.holding import hold_run
@@ -109,7 +110,11 @@ class Records(RecordActivities):
 
     @activity.defn(name="claim_machine")
     async def claim_machine(self, ref: RunRef) -> Claimed:
-        async with classified(), self._database.begin() as session:
+        async with (
+            classified(),
+            tells_waiting(self._database, ref.run_id),
+            self._database.begin() as session,
+        ):
             run, machine = await runs.claim_machine(session, ref.run_id)
             assert run.claim_token is not None, "a claimed run has its token"
             return Claimed(

@@ -136,6 +136,8 @@ class StepTask(Message):
     token: int
     position: int
     attempt: int
+    # After how many seconds the step is tried once more if this attempt fails by itself; None: it is not.
+    retry_in: int | None = None
 
 
 class StepReport(Message):

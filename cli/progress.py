@@ -49,7 +49,7 @@ def node_rows(operation: Object) -> list[list[object]]:
             "unreachable" if run.get("unreachable") else run["state"],
             run.get("step"),
             duration(run.get("startTime"), run.get("endTime")),
-            run.get("message"),
+            run.get("message") or run.get("waiting"),
         ]
         for run in operation.get("progress", [])
     ]

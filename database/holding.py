@@ -38,6 +38,7 @@ async def hold_run(session: AsyncSession, run_id: uuid.UUID, number: int, card: 
         return
     run.holds = number
     run.state = RunState.HELD
+    run.waiting = None
     run.card = card.model_dump(mode="json")
     if node is not None:
         node.message = f"held: {card.text()} Then resume or abort the operation's run of this node."

@@ -13,6 +13,7 @@ from database.machine_types import PoolTypes
 from database.matching import one_of
 from database.planning import Usage
 from database.tables import Node, NodeArray, Run
+from database.waiting import waiting_of_node
 from domain.states import NodeStatus
 
 # These hold no machine.
@@ -61,12 +62,15 @@ class NodeRow(NamedTuple):
     profile_ref: str
     updated_at: datetime
     attributes: str
+    # What its run waits for.
+    waiting: str | None
 
 
-_COLUMNS = [
-    cast(Node.attributes, Text).label(name) if name == "attributes" else getattr(Node, name)
-    for name in NodeRow._fields
-]
+_MADE: dict[str, ColumnElement[Any]] = {
+    "attributes": cast(Node.attributes, Text),
+    "waiting": waiting_of_node(),
+}
+_COLUMNS = [_MADE[name].label(name) if name in _MADE else getattr(Node, name) for name in NodeRow._fields]
 
 
 async def nodes_of_cluster(

@@ -104,6 +104,7 @@ async def claim_machine(session: AsyncSession, run_id: uuid.UUID) -> tuple[Run, 
     claim.claimed_at = datetime.now(UTC)
     run.claim_token = claim.token
     run.state = RunState.RUNNING
+    run.waiting = None
     run.started_at = datetime.now(UTC)
     if node is not None:
         node.instance_id = machine.id

@@ -46,5 +46,6 @@ def move_machine(machine: Machine, state: MachineState, message: str) -> None:
 def close_run(run: Run, state: RunState, card: FailureCard | None) -> None:
     """Ends a run."""
     run.state = state
+    run.waiting = None
     run.card = card.model_dump(mode="json") if card else None
     run.ended_at = datetime.now(UTC)

@@ -116,7 +116,8 @@ class PlanRun:
         while True:
             attempt += 1
             try:
-                await self._attempt(step, attempt)
+                retry_in = step.backoff_seconds if failed < step.attempts else None
+                await self._attempt(step, attempt, retry_in)
                 return attempt
             except ActivityError as error:
                 if cancelled_by(error):
@@ -131,7 +132,7 @@ class PlanRun:
                 else:
                     raise StepFailed(attempt, card, error) from error
 
-    async def _attempt(self, step: StepHeader, attempt: int) -> None:
+    async def _attempt(self, step: StepHeader, attempt: int, retry_in: int | None) -> None:
         tried = f", attempt {attempt}" if attempt > 1 else ""
         await call(
             StepActivities.run_step,
@@ -141,6 +142,7 @@ class PlanRun:
                 token=self.task.token,
                 position=step.position,
                 attempt=attempt,
+                retry_in=retry_in,
             ),
             options.step(step.timeout_seconds),
             f"step {step.position + 1}/{self.plan.total} {step.summary}{tried}",

@@ -26,6 +26,7 @@ from activities.supervisor.errors import SupervisorError, Unproven
 from activities.supervisor.spec import StepOutcome, StepState
 from activities.targets import claimed_machine
 from activities.threads import Threads
+from activities.waiting import ago, tell
 from database.steps import StaleWriterError, StepEnd, end_step
 from database.tables import StepRun
 from database.unit_of_work import Database
@@ -147,9 +148,17 @@ class Steps(StepActivities):
     async def _record(self, attempt: Attempt, outcome: StepOutcome, log: StepLog) -> StepReport:
         end = await self._recorder.store_end(attempt, outcome, log)
         if end.card is not None:
+            await self._tell_retry(attempt, end.card)
             raise failure(end.card, retried=False)
         assert end.outcome is not None, "a step that succeeded has an outcome"
         return StepReport(outcome=end.outcome)
+
+    async def _tell_retry(self, attempt: Attempt, said: FailureCard) -> None:
+        """A failure that the step's profile has tried again is seen before that happens."""
+        if not said.is_of_step or not attempt.retry_in:
+            return
+        again = ago(-attempt.retry_in)
+        await tell(self._database, attempt.record.run_id, f"tried again at {again} after: {said.text()}")
 
     async def _note_failure(self, attempt: Attempt, error: ApplicationError) -> FailureCard:
         """Ends the step's record when it failed without an outcome of its own; the first record stands.

@@ -11,6 +11,7 @@ from activities.targets import ClaimedMachine
 from database.run_locks import refuse_superseded, share_live_run
 from database.steps import begin_step, plan_of_run
 from database.tables import Run, StepRun
+from database.waiting import note_waiting
 from profiles.plan import Plan, PlanStep
 
 # The kind whose steps need nvidia-ml-py on the machine.
@@ -25,6 +26,8 @@ class Attempt:
     step: PlanStep
     record: StepRun
     spec: StepSpec
+    # As in StepTask.
+    retry_in: int | None = None
 
 
 def step_key(run_id: object, position: int, attempt: int) -> str:
@@ -39,6 +42,9 @@ async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepT
     """
     await refuse_superseded(session, held.run)
     step = (await _plan(session, held.run)).steps[task.position]
+    if held.run.waiting is not None:
+        # First of all: a lock that others share already could not be made the writer's own.
+        await note_waiting(session, task.run_id, None)
     # Whoever asks for its end from here on finds the record; whoever has asked before is found by this.
     await share_live_run(session, held.run)
     record = await begin_step(
@@ -50,7 +56,7 @@ async def begin_attempt(session: AsyncSession, held: ClaimedMachine, task: StepT
         uses=step.uses,
         machine=task.machine_id,
     )
-    return _attempt(held, step, record)
+    return _attempt(held, step, record, task.retry_in)
 
 
 async def attempt_of(session: AsyncSession, held: ClaimedMachine, record: StepRun) -> Attempt:
@@ -58,7 +64,7 @@ async def attempt_of(session: AsyncSession, held: ClaimedMachine, record: StepRu
     return _attempt(held, (await _plan(session, held.run)).steps[record.position], record)
 
 
-def _attempt(held: ClaimedMachine, step: PlanStep, record: StepRun) -> Attempt:
+def _attempt(held: ClaimedMachine, step: PlanStep, record: StepRun, retry_in: int | None = None) -> Attempt:
     assert held.run.claim_token is not None, "a machine that is held has its token"
     spec = StepSpec(
         key=step_key(record.run_id, record.position, record.attempt),
@@ -77,7 +83,7 @@ def _attempt(held: ClaimedMachine, step: PlanStep, record: StepRun) -> Attempt:
             **(nvml_environment() if step.uses == NVML_FACTS else {}),
         },
     )
-    return Attempt(held=held, step=step, record=record, spec=spec)
+    return Attempt(held=held, step=step, record=record, spec=spec, retry_in=retry_in)
 
 
 # Plans by digest, whose text never changes: one is read once for all steps of all nodes that have it.

@@ -19,6 +19,7 @@ from activities.steps.slots import Turn
 from activities.supervisor.client import Supervisor
 from activities.supervisor.spec import StepOutcome, StepState
 from activities.threads import Threads
+from activities.waiting import ago, tell
 from database.steps import append_log
 from database.tables import StepRun
 from database.unit_of_work import Database
@@ -71,6 +72,7 @@ class Follower:
         self._turn = turn
         self._lost_after = lost_after
         self._unreachable_since = _since_before()
+        self._told = False
         self.log = StepLog(attempt.record.stdout_size, attempt.record.stderr_size)
 
     async def to_end(self) -> StepOutcome:
@@ -79,11 +81,14 @@ class Follower:
             try:
                 outcome = await self.attach()
             except (ConnectError, ChannelError) as error:
-                self._note_lost(error)
+                away = self._note_lost(error)
+                await self._tell(f"the machine has not answered since {ago(away)}: {error}")
             else:
                 if not awaits_boot(outcome, reboots=self._attempt.step.reboots is True):
+                    await self._tell(None)
                     return outcome
                 self._within_boot_deadline("the machine has not rebooted", FailureClass.TIMEOUT)
+                await self._tell("waiting for the machine to reboot")
             await self._store()
             self.log = StepLog(self.log.stdout_end, self.log.stderr_end)
             self._heartbeat()
@@ -92,24 +97,34 @@ class Follower:
     def _heartbeat(self) -> None:
         """Tells Temporal for how long the machine has been away: the next try counts on from there."""
         since = self._unreachable_since
-        activity.heartbeat(*([] if since is None else [time.monotonic() - since]))
+        away = [] if since is None else [{"unreachableSeconds": round(time.monotonic() - since, 1)}]
+        activity.heartbeat(*away)
 
     def _in_contact(self) -> None:
         """The supervisor said something. A shell that logs in and says nothing is no contact."""
         self._unreachable_since = None
 
-    def _note_lost(self, error: SshError) -> None:
-        if self._attempt.step.reboots:
-            self._within_boot_deadline(f"the machine has not come back ({error})", FailureClass.LOST_MACHINE)
+    async def _tell(self, waiting: str | None) -> None:
+        """Tells callers once what the step waits for, and once that it no longer does."""
+        if self._told is (waiting is not None):
             return
+        step = self._attempt.step.name
+        await tell(self._database, self._attempt.record.run_id, waiting and f"step {step}: {waiting}")
+        self._told = waiting is not None
+
+    def _note_lost(self, error: SshError) -> float:
+        """Returns for how many seconds the machine has been away."""
         now = time.monotonic()
         if self._unreachable_since is None:
             self._unreachable_since = now
         away = now - self._unreachable_since
-        if away > self._lost_after:
+        if self._attempt.step.reboots:
+            self._within_boot_deadline(f"the machine has not come back ({error})", FailureClass.LOST_MACHINE)
+        elif away > self._lost_after:
             message = f"unreachable for {away:.0f} s during the step: {error}"
             lost = card(FailureClass.LOST_MACHINE, message, machine=self._attempt.held.label)
             raise failure(lost, retried=False) from error
+        return away
 
     def _within_boot_deadline(self, what: str, failure_class: FailureClass) -> None:
         """A step that reboots has its own timeout for all of it: the body, the boot, the way back."""
@@ -150,6 +165,8 @@ class Follower:
                 self._heartbeat()
                 if not following.done():
                     await self._store()
+                    if self._unreachable_since is None:
+                        await self._tell(None)
                     self._keep_place(stopping.done())
         finally:
             stopping.cancel()
@@ -178,7 +195,7 @@ def _since_before() -> float | None:
     Only time in which it was tried counts: a control plane that was down has not found it unreachable.
     """
     told = activity.info().heartbeat_details
-    return time.monotonic() - float(told[0]) if told else None
+    return time.monotonic() - float(told[0]["unreachableSeconds"]) if told else None
 
 
 async def store_log(database: Database, record: StepRun, log: StepLog) -> None:

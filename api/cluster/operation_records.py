@@ -69,6 +69,7 @@ def _progress(one: Progress) -> dict[str, Any]:
         "state": run.state,
         "unreachable": one.unreachable,
         "step": one.step,
+        "waiting": run.waiting,
         "changes": _changes(one.changes),
         "message": card_text(run.card),
         "card": run.card,

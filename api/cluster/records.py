@@ -79,7 +79,7 @@ class NodeRecords:
             "State": _STATES[row.status],
             "Status": row.status,
             "TargetState": row.target_state,
-            "StatusMessage": card_text(row.card) if failed else row.message,
+            "StatusMessage": card_text(row.card) if failed else row.waiting or row.message,
             "PrivateIp": row.private_ip,
             "Hostname": row.hostname,
             "KeepAlive": row.keep_alive,

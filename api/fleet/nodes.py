@@ -30,6 +30,7 @@ from database.pools import own_pool, pools_of
 from database.refusals import Detail, invalid
 from database.sites import find_site
 from database.tables import Machine
+from database.waiting import waiting_of_machines
 from domain.permissions import ITEMS, Permission, of_pool
 from domain.states import MachineState
 
@@ -99,7 +100,9 @@ class AssignPool(TenantInput):
     nodeIds: list[NodeId] = Field(min_length=1, max_length=10_000)  # noqa: N815
 
 
-def machine_record(machine: Machine, booked: bool, machine_class: str | None) -> dict[str, object]:
+def machine_record(
+    machine: Machine, booked: bool, machine_class: str | None, waiting: str | None = None
+) -> dict[str, object]:
     """A machine as answered; secrets stay references."""
     return {
         "id": machine.id,
@@ -118,7 +121,7 @@ def machine_record(machine: Machine, booked: bool, machine_class: str | None) ->
         "state": machine.state,
         "stateSince": moment(machine.state_since),
         "stateDeadline": moment(machine.state_deadline),
-        "message": machine.message,
+        "message": waiting or machine.message,
         "booked": booked,
         "cordons": machine.cordons,
         "quarantined": machine.quarantined,
@@ -135,12 +138,14 @@ def machine_record(machine: Machine, booked: bool, machine_class: str | None) ->
 
 async def _records(session: AsyncSession, found: list[Machine]) -> list[dict[str, object]]:
     booked = await machines.booked_machines(session, [machine.id for machine in found])
+    waiting = await waiting_of_machines(session, [machine.id for machine in found])
     pools = await pools_of(session, sorted({machine.pool_id for machine in found if machine.pool_id}))
     return [
         machine_record(
             machine,
             machine.id in booked,
             pools[machine.pool_id].machine_class if machine.pool_id else None,
+            waiting.get(machine.id),
         )
         for machine in found
     ]

@@ -79,6 +79,7 @@ class Run(Base):
         Index("uq_runs_operation_id_position", "operation_id", "position", unique=True),
         Index("ix_runs_node_id", "node_id"),
         Index("ix_runs_machine_id", "machine_id"),
+        Index("ix_runs_waiting", "node_id", "machine_id", postgresql_where="waiting IS NOT NULL"),
     )
 
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
@@ -99,6 +100,8 @@ class Run(Base):
     first_step: Mapped[int] = mapped_column(default=0, server_default="0")
     # How often it was held so far: a decision is about one hold, and never about a later one.
     holds: Mapped[int] = mapped_column(default=0, server_default="0")
+    # What it waits for now, in words; empty while it gets on, and once it has ended.
+    waiting: Mapped[str | None] = mapped_column(Text)
     canceled_by: Mapped[str | None] = mapped_column(String(128))
     plan_digest: Mapped[str | None] = mapped_column(ForeignKey("plans.digest"))
     card: Mapped[Json | None]

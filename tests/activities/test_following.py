@@ -56,13 +56,14 @@ def attempt(target: SshTarget) -> Attempt:
 class Try:
     """One try of the activity that follows the step, told what the try before has said last."""
 
-    def __init__(self, threads: Threads, target: SshTarget, *told: float) -> None:
+    def __init__(self, threads: Threads, target: SshTarget, *away: float) -> None:
         self.said: list[tuple[Any, ...]] = []
         self._attempt = attempt(target)
         self._threads = threads
         self._environment = ActivityEnvironment()
         self._environment.info = dataclasses.replace(
-            ActivityEnvironment.default_info(), heartbeat_details=list(told)
+            ActivityEnvironment.default_info(),
+            heartbeat_details=[{"unreachableSeconds": seconds} for seconds in away],
         )
         self._environment.on_heartbeat = lambda *details: self.said.append(details)
 
@@ -86,7 +87,7 @@ async def test_a_try_says_for_how_long_the_machine_has_been_away(threads: Thread
     first = Try(threads, nobody)
     following = asyncio.ensure_future(first.run())
     async with asyncio.timeout(10):
-        while len(told := [details[0] for details in first.said if details]) < 3:  # noqa: ASYNC110
+        while len(told := [details[0]["unreachableSeconds"] for details in first.said if details]) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     following.cancel()
     await asyncio.wait({following})
