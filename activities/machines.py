@@ -1,7 +1,6 @@
 """Reaching, planning, checking and resetting machines. See `MachineActivities` for the signatures."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TypeVar
@@ -10,11 +9,11 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 from temporalio import activity
 
+from activities.access import Access
 from activities.failures import card, classified, failure, patiently
 from activities.secrets import FileSecrets
 from activities.signatures import MachineActivities, MachineTask, PlanOutline, StepHeader, Verified
 from activities.ssh.connection import Connection
-from activities.ssh.pool import ConnectionPool
 from activities.supervisor.client import Supervisor
 from activities.supervisor.spec import MachineFacts
 from activities.targets import ClaimedMachine, claimed_machine, held_patiently
@@ -49,13 +48,13 @@ class Machines(MachineActivities):
     def __init__(
         self,
         database: Database,
-        pool: ConnectionPool,
+        access: Access,
         secrets: FileSecrets,
         threads: Threads,
         providers: Mapping[str, Provider],
     ) -> None:
         self._database = database
-        self._pool = pool
+        self._access = access
         self._secrets = secrets
         self._threads = threads
         self._providers = providers
@@ -181,11 +180,9 @@ class Machines(MachineActivities):
         )
 
     async def _with_supervisor(self, held: ClaimedMachine, work: Callable[[Supervisor, Connection], R]) -> R:
-        def in_thread(_: threading.Event) -> R:
-            with self._pool.connection(held.target) as connection:
-                return work(Supervisor(connection), connection)
-
-        return await self._threads.run(in_thread)
+        return await self._access.run(
+            held.target, lambda connection, _: work(Supervisor(connection), connection)
+        )
 
 
 async def _compiled(session: AsyncSession, held: ClaimedMachine) -> Plan:

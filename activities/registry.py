@@ -5,6 +5,7 @@ from typing import Any
 
 from temporalio.client import Client
 
+from activities.access import Access
 from activities.machines import Machines
 from activities.nvml_facts import NvmlReader
 from activities.records import Records
@@ -31,9 +32,10 @@ def activities(
 ) -> list[Callable[..., Any]]:
     """The bound methods that a worker registers."""
     records = Records(database, client, reach_tries=reach_tries)
-    machines = Machines(database, pool, secrets, threads, providers)
-    steps = Steps(database, pool, secrets, threads, Slots(slots), lost_after=lost_after)
-    nvml = NvmlReader(database, pool, secrets, threads)
+    access = Access(pool, threads)
+    machines = Machines(database, access, secrets, threads, providers)
+    steps = Steps(database, access, secrets, Slots(slots), lost_after=lost_after)
+    nvml = NvmlReader(database, access, secrets)
     return [
         records.open_operation,
         records.load_batch,

@@ -19,6 +19,7 @@ from activities.threads import Threads
 from database.operations import OUTBOX_CHANNEL
 from database.settings import DatabaseSettings
 from database.unit_of_work import Database
+from domain.task_queues import reaching
 from providers.base import Provider
 from providers.sandbox.provider import SandboxProvider
 from providers.sandbox.site import SandboxSite
@@ -32,6 +33,9 @@ from workflows.options import REACH_INTERVAL
 from workflows.registry import WORKFLOWS
 
 log = structlog.get_logger(__name__)
+
+# So many machines may be waited for, for each that is worked on: waiting takes no thread.
+WAITING_SHARE = 4
 
 
 def providers(settings: WorkerSettings) -> dict[str, Provider]:
@@ -65,26 +69,36 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     # Two for each machine: one follows its step while the other cancels it.
     threads = Threads(2 * settings.machine_threads)
     pool = ConnectionPool()
+    served = activities(
+        database=database,
+        client=client,
+        pool=pool,
+        secrets=FileSecrets(settings.secrets_dir),
+        threads=threads,
+        providers=providers(settings),
+        reach_tries=max(1, round(settings.reach_seconds / REACH_INTERVAL.total_seconds())),
+        lost_after=settings.lost_seconds,
+        slots=settings.machine_threads,
+    )
     worker = Worker(
         client,
         task_queue=settings.task_queue,
         workflows=WORKFLOWS,
-        activities=activities(
-            database=database,
-            client=client,
-            pool=pool,
-            secrets=FileSecrets(settings.secrets_dir),
-            threads=threads,
-            providers=providers(settings),
-            reach_tries=max(1, round(settings.reach_seconds / REACH_INTERVAL.total_seconds())),
-            lost_after=settings.lost_seconds,
-            slots=settings.machine_threads,
-        ),
+        activities=served,
         workflow_runner=workflow_runner(),
         workflow_failure_exception_types=CODE_ERRORS,
         max_concurrent_activities=settings.machine_threads,
         max_concurrent_workflow_tasks=100,
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+        activity_task_poller_behavior=PollerBehaviorAutoscaling(),
+        max_heartbeat_throttle_interval=timedelta(seconds=1),
+        graceful_shutdown_timeout=timedelta(seconds=settings.stop_seconds),
+    )
+    reacher = Worker(
+        client,
+        task_queue=reaching(settings.task_queue),
+        activities=served,
+        max_concurrent_activities=WAITING_SHARE * settings.machine_threads,
         activity_task_poller_behavior=PollerBehaviorAutoscaling(),
         max_heartbeat_throttle_interval=timedelta(seconds=1),
         graceful_shutdown_timeout=timedelta(seconds=settings.stop_seconds),
@@ -95,16 +109,18 @@ async def serve(settings: WorkerSettings, stop: asyncio.Event) -> None:
     background = [
         asyncio.create_task(part.run(), name=type(part).__name__) for part in (dispatcher, listener, watchdog)
     ]
-    working = asyncio.create_task(worker.run(), name="Worker")
+    working = {
+        asyncio.create_task(each.run(), name=f"Worker of {each.task_queue}"): each
+        for each in (worker, reacher)
+    }
     stopping = asyncio.create_task(stop.wait())
     log.info("worker started", task_queue=settings.task_queue)
-    parts: set[asyncio.Task[Any]] = {working, stopping, *background}
+    parts: set[asyncio.Task[Any]] = {*working, stopping, *background}
     done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
     for task in background:
         task.cancel()
     await asyncio.gather(*background, return_exceptions=True)
-    if not working.done():
-        await worker.shutdown()
+    await asyncio.gather(*(each.shutdown() for task, each in working.items() if not task.done()))
     pool.close()
     threads.close()
     await database.close()

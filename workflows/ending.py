@@ -48,7 +48,7 @@ async def _end_cancelled(run: RunHeader, task: MachineTask | None) -> None:
         await call(
             StepActivities.confirm_cancel,
             task,
-            options.CONFIRM,
+            options.confirm(),
             f"prove that no step of {run.name} is left on its machine",
         )
     card = note(FailureClass.CANCELLED, f"{run.action} of {run.name} was cancelled")

@@ -2,8 +2,11 @@
 
 from datetime import timedelta
 
+from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
+
+from domain.task_queues import reaching
 
 # A record is written within milliseconds. When the database is down it is tried until it is back: giving up
 # would lose what happened. Short, since a task handed out by a dying server is lost until this has passed.
@@ -36,9 +39,11 @@ def reach(tries: int) -> ActivityConfig:
     """Short tries to reach a machine, at most REACH_INTERVAL apart.
 
     Tries are counted, not time: while no worker runs none is used up, so that a control plane that was
-    down over night does not find its machines given up.
+    down over night does not find its machines given up. They have a queue of their own: however many
+    machines are away, the steps of the others find their places.
     """
     return ActivityConfig(
+        task_queue=reaching(workflow.info().task_queue),
         # One try may have to wait for the database; its heartbeats say that it lives.
         start_to_close_timeout=timedelta(hours=4),
         heartbeat_timeout=timedelta(seconds=15),
@@ -80,14 +85,16 @@ def step(timeout_seconds: int) -> ActivityConfig:
     )
 
 
-# The proof that a cancelled step has ended: asked for until the machine answers or is given to another run.
-CONFIRM = ActivityConfig(
-    start_to_close_timeout=timedelta(hours=4),
-    heartbeat_timeout=timedelta(seconds=15),
-    cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-    retry_policy=RetryPolicy(
-        initial_interval=timedelta(milliseconds=500),
-        backoff_coefficient=1.5,
-        maximum_interval=timedelta(seconds=5),
-    ),
-)
+def confirm() -> ActivityConfig:
+    """The proof that a cancelled step has ended: until its machine answers or is given to another run."""
+    return ActivityConfig(
+        task_queue=reaching(workflow.info().task_queue),
+        start_to_close_timeout=timedelta(hours=4),
+        heartbeat_timeout=timedelta(seconds=15),
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        retry_policy=RetryPolicy(
+            initial_interval=timedelta(milliseconds=500),
+            backoff_coefficient=1.5,
+            maximum_interval=timedelta(seconds=5),
+        ),
+    )

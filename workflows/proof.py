@@ -16,5 +16,5 @@ class ProofWorkflow:
     async def run(self, task: MachineTask) -> None:
         """Ends when the machine has said that nothing is left, or has passed to another run."""
         await call(
-            StepActivities.confirm_cancel, task, options.CONFIRM, "prove that no step of the run is left"
+            StepActivities.confirm_cancel, task, options.confirm(), "prove that no step of the run is left"
         )

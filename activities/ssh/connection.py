@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -38,12 +39,14 @@ class Connection:
         self._host_key = host_key_text(transport.get_remote_server_key())
 
     @classmethod
-    def open(cls, target: SshTarget, deadline_s: float = 5.0) -> Connection:
-        """Connect and log in within `deadline_s`.
+    def open(
+        cls, target: SshTarget, deadline_s: float = 5.0, opened: socket.socket | None = None
+    ) -> Connection:
+        """Connect, unless `opened` is such a connection already, and log in within `deadline_s`.
 
         Raises ConnectError, HostKeyError, AuthError, or ChannelError when the machine hangs up in the login.
         """
-        return cls(target, open_transport(target, deadline_s))
+        return cls(target, open_transport(target, deadline_s, opened))
 
     @property
     def host_key(self) -> str:

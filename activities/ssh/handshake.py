@@ -23,11 +23,21 @@ TCP_USER_TIMEOUT_MS = 30_000
 _CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes128-ctr")
 
 
-def open_transport(target: SshTarget, deadline_s: float) -> paramiko.Transport:
-    """Connect, check the host key, authenticate. Raises ConnectError, HostKeyError or AuthError."""
-    key = parse_private_key(target.private_key)
+def open_transport(
+    target: SshTarget, deadline_s: float, opened: socket.socket | None = None
+) -> paramiko.Transport:
+    """Connect, check the host key, authenticate. Raises ConnectError, HostKeyError or AuthError.
+
+    `opened`, a connection to the machine that nothing was read from yet, is used where it is given.
+    """
     begun = time.monotonic()
-    sock = _open_socket(target, deadline_s)
+    try:
+        key = parse_private_key(target.private_key)
+    except SshError:
+        if opened is not None:
+            opened.close()
+        raise
+    sock = _configured(opened or _open_socket(target, deadline_s))
     try:
         transport = paramiko.Transport(sock)
     except (paramiko.SSHException, OSError) as error:
@@ -56,6 +66,10 @@ def _open_socket(target: SshTarget, deadline_s: float) -> socket.socket:
         raise ConnectError(_text(target, "TCP connect", begun, "no answer")) from error
     except (OSError, UnicodeError) as error:
         raise ConnectError(_text(target, "TCP connect", begun, error)) from error
+    return sock
+
+
+def _configured(sock: socket.socket) -> socket.socket:
     sock.settimeout(None)
     # paramiko never sets this; without it each small exchange waits some 40 ms for a delayed acknowledgement.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

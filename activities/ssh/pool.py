@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -50,7 +51,7 @@ class ConnectionPool:
         self._max_channels = max_channels
         self._max_connections = max_connections
         self._wait_s = wait_s
-        self._connect_deadline_s = connect_deadline_s
+        self.connect_deadline_s = connect_deadline_s
         self._slots: dict[_Identity, _Slot] = {}
         self._changed = threading.Condition()
         self._closed = False
@@ -59,14 +60,23 @@ class ConnectionPool:
         self._doomed: list[Connection] = []
 
     @contextmanager
-    def connection(self, target: SshTarget) -> Iterator[Connection]:
-        """Lend the machine's connection for one channel's worth of use. Raises SshError."""
-        slot = self._acquire(target)
+    def connection(self, target: SshTarget, opened: socket.socket | None = None) -> Iterator[Connection]:
+        """Lend the machine's connection for one channel's worth of use. Raises SshError.
+
+        `opened` leads to the machine already, and is used where a new connection is to be made, else closed.
+        """
+        slot = self._acquire(target, opened)
         assert slot.connection is not None, "an acquired slot is connected"
         try:
             yield slot.connection
         finally:
             self._release(target, slot)
+
+    def holds(self, target: SshTarget) -> bool:
+        """Whether there is a live connection to the machine, or one being made."""
+        with self._changed:
+            slot = self._slots.get(target.identity)
+            return slot is not None and (slot.connection is None or slot.connection.alive)
 
     @property
     def size(self) -> int:
@@ -89,14 +99,19 @@ class ConnectionPool:
         if reaper is not None:
             reaper.join(timeout=5)
 
-    def _acquire(self, target: SshTarget) -> _Slot:
+    def _acquire(self, target: SshTarget, opened: socket.socket | None) -> _Slot:
         identity = target.identity
-        with self._changed:
-            slot = self._wait_for(target, lambda: self._place(identity))
-            if slot.connection is not None:
-                return slot
-        self._connect(target, slot)
-        return slot
+        try:
+            with self._changed:
+                slot = self._wait_for(target, lambda: self._place(identity))
+                if slot.connection is not None:
+                    return slot
+            using, opened = opened, None
+            self._connect(target, slot, using)
+            return slot
+        finally:
+            if opened is not None:
+                opened.close()
 
     def _wait_for(self, target: SshTarget, attempt: Callable[[], _Slot | None]) -> _Slot:
         deadline = time.monotonic() + self._wait_s
@@ -150,11 +165,11 @@ class ConnectionPool:
         self._doom(self._slots.pop(max(idle, key=lambda entry: entry[0])[1]))
         return True
 
-    def _connect(self, target: SshTarget, slot: _Slot) -> None:
+    def _connect(self, target: SshTarget, slot: _Slot, opened: socket.socket | None) -> None:
         error: SshError = ConnectError(f"{target.endpoint}: the connect was interrupted")
         connection: Connection | None = None
         try:
-            connection = Connection.open(target, self._connect_deadline_s)
+            connection = Connection.open(target, self.connect_deadline_s, opened)
         except SshError as failure:
             error = failure
             raise

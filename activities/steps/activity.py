@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities.access import Access
 from activities.failures import card, classified, failure
 from activities.secrets import FileSecrets
 from activities.signatures import MachineTask, StepActivities, StepReport, StepTask
 from activities.ssh.errors import SshError
-from activities.ssh.pool import ConnectionPool
 from activities.steps.attempt import Attempt, begin_attempt
 from activities.steps.cancelling import Canceller
 from activities.steps.following import Follower, LetGoError, let_go
@@ -25,7 +25,6 @@ from activities.steps.slots import Slots
 from activities.supervisor.errors import SupervisorError, Unproven
 from activities.supervisor.spec import StepOutcome, StepState
 from activities.targets import claimed_machine
-from activities.threads import Threads
 from activities.waiting import ago, tell
 from database.steps import StaleWriterError, StepEnd, end_step
 from database.tables import StepRun
@@ -45,21 +44,19 @@ class Steps(StepActivities):
     def __init__(
         self,
         database: Database,
-        pool: ConnectionPool,
+        access: Access,
         secrets: FileSecrets,
-        threads: Threads,
         slots: Slots,
         *,
         lost_after: float,
     ) -> None:
         self._lost_after = lost_after
         self._database = database
-        self._pool = pool
+        self._access = access
         self._secrets = secrets
-        self._threads = threads
         self._slots = slots
-        self._recorder = Recorder(database, pool, threads)
-        self._canceller = Canceller(database, pool, secrets, threads, self._recorder)
+        self._recorder = Recorder(database, access)
+        self._canceller = Canceller(database, access, secrets, self._recorder)
 
     @activity.defn(name="confirm_cancel")
     async def confirm_cancel(self, task: MachineTask) -> None:
@@ -86,8 +83,7 @@ class Steps(StepActivities):
             with self._slots.taken() as turn:
                 follower = Follower(
                     self._database,
-                    self._pool,
-                    self._threads,
+                    self._access,
                     attempt,
                     turn=turn,
                     lost_after=self._lost_after,

@@ -4,11 +4,11 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 from temporalio import activity
 
+from activities.access import Access
 from activities.failures import card, classified, failure, patiently
 from activities.secrets import FileSecrets
 from activities.signatures import MachineTask
 from activities.ssh.errors import SshError
-from activities.ssh.pool import ConnectionPool
 from activities.steps.attempt import Attempt, attempt_of, step_key
 from activities.steps.ends import cancelled_text
 from activities.steps.following import Follower, LetGoError, let_go
@@ -17,7 +17,6 @@ from activities.supervisor.client import Supervisor
 from activities.supervisor.errors import SupervisorError, TokenRefused
 from activities.supervisor.spec import CancelProof, StepState
 from activities.targets import ClaimedMachine, claimed_machine
-from activities.threads import Threads
 from database.cancellation import note_unconfirmed
 from database.run_locks import SupersededError
 from database.steps import (
@@ -39,25 +38,20 @@ class Canceller:
     def __init__(
         self,
         database: Database,
-        pool: ConnectionPool,
+        access: Access,
         secrets: FileSecrets,
-        threads: Threads,
         recorder: Recorder,
     ) -> None:
         self._database = database
-        self._pool = pool
+        self._access = access
         self._secrets = secrets
-        self._threads = threads
         self._recorder = recorder
 
     async def cancel(self, held: ClaimedMachine, key: str) -> CancelProof:
         """TERM, grace, KILL, proof. Raises SshError and SupervisorError."""
-
-        def in_thread() -> CancelProof:
-            with self._pool.connection(held.target) as connection:
-                return Supervisor(connection).cancel(key, _token(held))
-
-        return await self._threads.run(lambda _: in_thread())
+        return await self._access.run(
+            held.target, lambda connection, _: Supervisor(connection).cancel(key, _token(held))
+        )
 
     async def settle(self, held: ClaimedMachine, record: StepRun, proof: CancelProof) -> None:
         """Records the end of a step after its cancel: as cancelled, or as it ended before that came.
@@ -65,7 +59,7 @@ class Canceller:
         Raises StaleWriterError when another follows it, LetGoError, SshError and SupervisorError.
         """
         attempt = await self._attempt(held, record)
-        follower = Follower(self._database, self._pool, self._threads, attempt)
+        follower = Follower(self._database, self._access, attempt)
         # It is over, so this only brings the output that nobody has fetched yet.
         outcome = await follower.attach()
         if proof.state in (StepState.EXITED, StepState.TIMED_OUT) and not attempt.step.reboots:
@@ -132,13 +126,11 @@ class Canceller:
 
     async def _quit(self, held: ClaimedMachine, task: MachineTask) -> None:
         """The same for whatever else of the run may be left: attempts whose end nobody has seen."""
-
-        def in_thread() -> None:
-            with self._pool.connection(held.target) as connection:
-                Supervisor(connection).quit(str(task.run_id), _token(held))
-
+        run = str(task.run_id)
         try:
-            await self._threads.run(lambda _: in_thread())
+            await self._access.run(
+                held.target, lambda connection, _: Supervisor(connection).quit(run, _token(held))
+            )
         except TokenRefused:
             activity.logger.info("what run %s may have left is for its successor to end", task.run_id)
         except (SshError, SupervisorError) as error:

@@ -9,16 +9,16 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from activities.access import Access
 from activities.failures import card, failure
 from activities.nvml import prepare_nvml
+from activities.ssh.connection import Connection
 from activities.ssh.errors import ChannelError, ConnectError, SshError
-from activities.ssh.pool import ConnectionPool
 from activities.steps.attempt import NVML_FACTS, Attempt
 from activities.steps.log import StepLog
 from activities.steps.slots import Turn
 from activities.supervisor.client import Supervisor
 from activities.supervisor.spec import StepOutcome, StepState
-from activities.threads import Threads
 from activities.waiting import ago, tell
 from database.steps import append_log
 from database.tables import StepRun
@@ -58,16 +58,14 @@ class Follower:
     def __init__(
         self,
         database: Database,
-        pool: ConnectionPool,
-        threads: Threads,
+        access: Access,
         attempt: Attempt,
         *,
         turn: Turn | None = None,
         lost_after: float = LOST_AFTER,
     ) -> None:
         self._database = database
-        self._pool = pool
-        self._threads = threads
+        self._access = access
         self._attempt = attempt
         self._turn = turn
         self._lost_after = lost_after
@@ -92,6 +90,8 @@ class Follower:
             await self._store()
             self.log = StepLog(self.log.stdout_end, self.log.stderr_end)
             self._heartbeat()
+            # A machine that is away holds up nobody either.
+            self._keep_place(activity.is_worker_shutdown())
             await asyncio.sleep(RECONNECT_AFTER)
 
     def _heartbeat(self) -> None:
@@ -142,21 +142,20 @@ class Follower:
         stop = threading.Event()
         log = self.log
 
-        def in_thread() -> StepOutcome | None:
-            with self._pool.connection(self._attempt.held.target) as connection:
-                if self._attempt.step.uses == NVML_FACTS:
-                    prepare_nvml(connection)
-                return Supervisor(connection).run(
-                    self._attempt.spec,
-                    stdout_offset=log.stdout_end,
-                    stderr_offset=log.stderr_end,
-                    on_stdout=log.feed_stdout,
-                    on_stderr=log.feed_stderr,
-                    should_stop=stop.is_set,
-                    on_contact=self._in_contact,
-                )
+        def follow(connection: Connection) -> StepOutcome | None:
+            if self._attempt.step.uses == NVML_FACTS:
+                prepare_nvml(connection)
+            return Supervisor(connection).run(
+                self._attempt.spec,
+                stdout_offset=log.stdout_end,
+                stderr_offset=log.stderr_end,
+                on_stdout=log.feed_stdout,
+                on_stderr=log.feed_stderr,
+                should_stop=stop.is_set,
+                on_contact=self._in_contact,
+            )
 
-        following = self._threads.start(in_thread)
+        following = await self._access.start(self._attempt.held.target, follow)
         stopping = asyncio.ensure_future(activity.wait_for_worker_shutdown())
         either: set[asyncio.Future[Any]] = {following, stopping}
         try:

@@ -7,9 +7,10 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from activities.access import Access
 from activities.failures import card, patiently
 from activities.nvml.outputs import store_reading
-from activities.ssh.pool import ConnectionPool
+from activities.ssh.connection import Connection
 from activities.steps.attempt import NVML_FACTS, Attempt
 from activities.steps.ends import rebooted_well, step_end
 from activities.steps.log import StepLog
@@ -17,7 +18,6 @@ from activities.steps.outputs import OutputError, parse_outputs
 from activities.supervisor.client import Supervisor
 from activities.supervisor.errors import SupervisorError
 from activities.supervisor.spec import StepOutcome, StepState
-from activities.threads import Threads
 from database.steps import STDERR, StepEnd, append_log, end_step, log_tail
 from database.tables import Run, StepRun
 from database.unit_of_work import Database
@@ -28,10 +28,9 @@ from domain.states import RunState
 class Recorder:
     """Stores ends; the first record of a step stands."""
 
-    def __init__(self, database: Database, pool: ConnectionPool, threads: Threads) -> None:
+    def __init__(self, database: Database, access: Access) -> None:
         self._database = database
-        self._pool = pool
-        self._threads = threads
+        self._access = access
 
     async def store_end(self, attempt: Attempt, outcome: StepOutcome, log: StepLog) -> StepEnd:
         """Waits for a database that is away. Raises StaleWriterError when the record is another's now."""
@@ -94,14 +93,13 @@ class Recorder:
         if not outcome.output_size:
             return None, None
         try:
-            data = await self._threads.run(lambda _: self._read_output(attempt))
+            key = attempt.spec.key
+            data = await self._access.run(
+                attempt.held.target, lambda connection, _: Supervisor(connection).output(key)
+            )
             return parse_outputs(data), None
         except (OutputError, SupervisorError) as error:
             return None, (FailureClass.VALIDATION, str(error))
-
-    def _read_output(self, attempt: Attempt) -> bytes:
-        with self._pool.connection(attempt.held.target) as connection:
-            return Supervisor(connection).output(attempt.spec.key)
 
     async def _check_after_boot(
         self, attempt: Attempt, outcome: StepOutcome
@@ -113,16 +111,15 @@ class Recorder:
         spec = replace(attempt.spec, key=f"{attempt.spec.key}.boot", run=check, check=None, interpreter=None)
         said = bytearray()
 
-        def in_thread(stop: threading.Event) -> StepOutcome | None:
-            with self._pool.connection(attempt.held.target) as connection:
-                return Supervisor(connection).run(
-                    spec,
-                    on_stdout=lambda _, data: said.extend(data[:STDERR_LIMIT]),
-                    on_stderr=lambda _, data: said.extend(data[:STDERR_LIMIT]),
-                    should_stop=stop.is_set,
-                )
+        def ask(connection: Connection, stop: threading.Event) -> StepOutcome | None:
+            return Supervisor(connection).run(
+                spec,
+                on_stdout=lambda _, data: said.extend(data[:STDERR_LIMIT]),
+                on_stderr=lambda _, data: said.extend(data[:STDERR_LIMIT]),
+                should_stop=stop.is_set,
+            )
 
-        checked = await self._threads.run(in_thread)
+        checked = await self._access.run(attempt.held.target, ask)
         if checked is not None and checked.state is StepState.EXITED and checked.exit_status == 0:
             return None
         text = said[-STDERR_LIMIT:].decode(errors="replace").replace("\0", "").strip()

@@ -6,6 +6,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.access import Access
 from activities.machines import Machines
 from activities.secrets import FileSecrets
 from activities.signatures import MachineTask
@@ -27,7 +28,8 @@ async def test_a_node_that_this_run_made_ready_is_ready_though_its_machine_answe
     (tmp_path / world.tenant).mkdir()
     make_key(tmp_path / world.tenant / "key")
     threads = Threads(1)
-    machines = Machines(world.database, ConnectionPool(), FileSecrets(tmp_path), threads, {})
+    access = Access(ConnectionPool(), threads)
+    machines = Machines(world.database, access, FileSecrets(tmp_path), threads, {})
     task = MachineTask(run_id=run.id, machine_id=str(node.machine_id), token=token)
     try:
         with pytest.raises(ApplicationError) as failed:

@@ -8,6 +8,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.access import Access
 from activities.machines import Machines
 from activities.secrets import FileSecrets
 from activities.signatures import MachineTask
@@ -81,7 +82,11 @@ async def test_a_machine_is_wiped_only_while_it_is_still_the_runs(
     (tmp_path / world.tenant / "key").write_text("not used")
     provider, threads = Frozen(goes_on), Threads(1)
     machines = Machines(
-        world.database, ConnectionPool(), FileSecrets(tmp_path), threads, {"frozen": provider}
+        world.database,
+        Access(ConnectionPool(), threads),
+        FileSecrets(tmp_path),
+        threads,
+        {"frozen": provider},
     )
     task = MachineTask(run_id=run_id, machine_id=machine, token=token)
     try:

@@ -8,6 +8,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.access import Access
 from activities.machines import UNCONTAINED, Machines
 from activities.secrets import FileSecrets
 from activities.signatures import MachineTask
@@ -34,7 +35,7 @@ async def test_a_machine_whose_steps_could_not_be_ended_for_certain_is_refused(
         token = await claimed(world, run_id)
         assert token is not None
         threads = Threads(1)
-        machines = Machines(world.database, pool, FileSecrets(tmp_path), threads, {})
+        machines = Machines(world.database, Access(pool, threads), FileSecrets(tmp_path), threads, {})
         task = MachineTask(run_id=run_id, machine_id=machine, token=token)
         try:
             await ActivityEnvironment().run(machines.verify_machine, task)

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,40 @@ def test_more_endless_steps_than_places_do_not_starve_another_tenant(narrow_stac
         assert step["attempt"] == 1
     for node in busy.nodes():
         assert narrow_stack.machine_ssh(node["PrivateIp"], "cat /var/count.endless").split() == ["ran"]
+
+
+def test_more_machines_that_went_away_than_places_do_not_starve_another_tenant(
+    narrow_stack: DevStack,
+) -> None:
+    busy = Cluster(narrow_stack, [counted("wait", "until [ -e /var/go ]; do sleep 0.1; done")])
+    busy.make(narrow_stack.pool_of_all_machines())
+    long = busy.create(5).json()["operationId"]
+    busy.running(long, "wait", 5)
+    theirs = narrow_stack.as_tenant("other")
+    join_own_machine(theirs, "local-6")
+    quick = Cluster(theirs, [counted("one"), counted("two")])
+    quick.make(theirs.pool_of_all_machines())
+    at = [address_of(busy, name) for name in states(busy, long)]
+    with ExitStack() as cut:
+        for address in at:
+            cut.enter_context(narrow_stack.link_down(address))
+        eventually(
+            "every machine is seen to be away",
+            lambda: all("has not answered" in text for text in waiting(busy, long)),
+        )
+        short = quick.create(1).json()["operationId"]
+        assert quick.ended(short, 150)["state"] == "succeeded"
+        assert set(states(busy, long).values()) == {"running"}
+    for address in at:
+        narrow_stack.machine_ssh(address, "touch /var/go")
+    assert busy.ended(long, 150)["state"] == "succeeded"
+    for address in at:
+        assert narrow_stack.machine_ssh(address, "cat /var/count.wait").split() == ["ran"]
+
+
+def waiting(cluster: Cluster, operation_id: str) -> list[str]:
+    """What each run of an operation says that it waits for."""
+    return [run["waiting"] or "" for run in cluster.operation(operation_id)["progress"]]
 
 
 def _all_grown(cluster: Cluster, operation_id: str, sizes: dict[int, int]) -> bool:

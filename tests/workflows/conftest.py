@@ -10,6 +10,7 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from activities.signatures import OperationEnd, OperationRef
+from domain.task_queues import reaching
 from tests.fixtures.temporal import time_skipping
 from tests.workflows.fakes import Fakes, World
 from workflows.client import CODE_ERRORS, workflow_runner
@@ -31,18 +32,30 @@ class Lab:
     @asynccontextmanager
     async def worker(self, world: World, *, cached: int = 100) -> AsyncIterator[None]:
         """Hosts the real workflows beside the scripted activities."""
-        async with Worker(
-            self.environment.client,
-            task_queue=self.task_queue,
-            workflows=WORKFLOWS,
-            activities=Fakes(world).registered(),
-            workflow_runner=workflow_runner(),
-            workflow_failure_exception_types=CODE_ERRORS,
-            max_cached_workflows=cached,
-            # Scripted activities may block without giving their place back, as real ones do.
-            max_concurrent_activities=1_000,
+        async with (
+            Worker(
+                self.environment.client,
+                task_queue=self.task_queue,
+                workflows=WORKFLOWS,
+                activities=Fakes(world).registered(),
+                workflow_runner=workflow_runner(),
+                workflow_failure_exception_types=CODE_ERRORS,
+                max_cached_workflows=cached,
+                # Scripted activities may block without giving their place back, as real ones do.
+                max_concurrent_activities=1_000,
+            ),
+            self.reacher(world),
         ):
             yield
+
+    def reacher(self, world: World) -> Worker:
+        """What serves the queue of those that wait for machines."""
+        return Worker(
+            self.environment.client,
+            task_queue=reaching(self.task_queue),
+            activities=Fakes(world).registered(),
+            max_concurrent_activities=1_000,
+        )
 
     async def start(self, world: World) -> Started:
         """Starts the operation's workflow as the dispatcher does."""

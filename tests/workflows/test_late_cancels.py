@@ -60,7 +60,8 @@ async def test_a_cancel_that_arrives_together_with_the_record_of_the_hold_ends_t
             max_cached_workflows=0,
         )
 
-    async with Worker(client, task_queue=lab.task_queue, activities=Fakes(world).registered()):
+    served = Fakes(world).registered()
+    async with Worker(client, task_queue=lab.task_queue, activities=served), lab.reacher(world):
         async with workflows():
             handle = await lab.start(world)
             await world.reached("hold gpu-1 1")
