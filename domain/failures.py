@@ -144,8 +144,12 @@ class FailureCard(BaseModel):
         return self.failure_class in STEP_CLASSES if self.of_step is None else self.of_step
 
     def text(self) -> str:
-        """One line for people, e.g. `exit: step tune: exited 3: no such file. Read the step's log ...`."""
-        where = f"step {self.step}: " if self.step else ""
+        """One line for people, e.g. `exit: step tune: exited 3: no such file. Read the step's log ...`.
+
+        A step that was attempted again says so: `exit: step tune, attempt 3: ...`.
+        """
+        tried = f", attempt {self.attempt}" if (self.attempt or 1) > 1 else ""
+        where = f"step {self.step}{tried}: " if self.step else ""
         last = next((line.strip() for line in reversed(self.stderr_tail.splitlines()) if line.strip()), "")
         # Where the message was taken from that very line, once is enough.
         tail = f" ({last[:200]})" if last and self.message not in last else ""
